@@ -1,0 +1,64 @@
+# Two commands for newcomers, `make run` and `make test`; `make help` lists the rest.
+# Every target makes .venv itself, and again only when the lock file changed.
+
+PYTHON ?= python3
+VENV := .venv
+IN := $(VENV)/bin/python
+
+# Given to pytest, e.g. make test ARGS="-k claim -x"
+ARGS ?=
+# The embedded PostgreSQL to test on, e.g. make test PG=16 (unset: see CONTRIBUTING.md)
+PG ?=
+
+.PHONY: help venv run test check format lock clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo 'make run      start PostgreSQL and reactor on this machine, until Ctrl-C'
+	@echo 'make test     run the tests against a real PostgreSQL (PG=16 or PG=18: that version; ARGS="-k word": some)'
+	@echo 'make check    formatting, lint, types, import rules'
+	@echo 'make format   put formatting and import order right'
+	@echo 'make venv     only make .venv from the lock file'
+	@echo 'make lock     write the lock files anew from pyproject.toml'
+	@echo 'make clean    remove .venv and everything built'
+
+venv: $(VENV)/.made
+
+$(VENV)/.locked: requirements-dev.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, and $(PYTHON) is " + sys.version.split()[0] + ". Choose another: make PYTHON=python3.12 ...")'
+	@echo 'Making $(VENV) from requirements-dev.lock: half a minute, once.'
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(IN) -m pip install -qq --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@touch $@
+
+$(VENV)/.made: $(VENV)/.locked pyproject.toml
+	@$(IN) -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --no-index -e .
+	@touch $@
+
+run: venv
+	@$(IN) -m reactor up
+
+test: venv
+	@REACTOR_TEST_PG=$(PG) $(IN) -m pytest $(ARGS)
+
+check: venv
+	@$(IN) -m ruff format --check --quiet . || { echo 'Formatting differs: run `make format`.'; exit 1; }
+	@$(IN) -m ruff check --quiet .
+	@$(IN) -m mypy
+	@$(IN) -c 'import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())'
+
+format: venv
+	@$(IN) -m ruff check --quiet --fix-only --select I .
+	@$(IN) -m ruff format .
+
+# uv resolves for every platform and Python at once, which pip can't; nothing else here needs it.
+lock:
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install -qq 'uv>=0.9'
+	build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --custom-compile-command 'make lock' --group build pyproject.toml -o requirements.lock $(UPGRADE)
+	build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --custom-compile-command 'make lock' --extra embedded --group dev pyproject.toml -c requirements.lock -o requirements-dev.lock $(UPGRADE)
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,0 +1,1 @@
+"""The edge of reactor: its HTTP API, progress streams and page."""

@@ -1,0 +1,5 @@
+"""`python -m reactor` is the command `reactor`."""
+
+from reactor.cli import main
+
+main()

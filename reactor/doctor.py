@@ -1,0 +1,198 @@
+"""Looks for what would keep reactor from working here, and says how to put it right."""
+
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from uuid import uuid4
+
+import anyio
+import asyncpg
+
+from reactor import statements
+from reactor.database import NEWEST_TESTED_SERVER, Connection, address, connect
+from reactor.errors import DatabaseUnreachable, ReactorError, ServerUnsupported
+from reactor.locate import Location
+from reactor.migrate import check_revision
+from reactor.settings import unknown_settings
+
+_CLOCK_TOLERANCE_SECONDS = 2.0
+_OLD_TRANSACTION_SECONDS = 300.0
+_NOTIFICATION_SECONDS = 2.0
+
+
+class Level(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+@dataclass(frozen=True)
+class Finding:
+    check: str
+    level: Level
+    message: str
+    remedy: str = ""
+
+
+async def examine(location: Location, environment: Mapping[str, str]) -> AsyncIterator[Finding]:
+    """Finding after finding, as they are made; ends early when nothing further can be asked."""
+    for finding in _settings(environment):
+        yield finding
+    try:
+        async with connect(location.url, name="reactor doctor", prepares=False) as connection:
+            facts, skew_seconds = await _ask(connection)
+            yield _server(location, facts)
+            yield await _schema(connection)
+            yield _privileges(facts)
+            yield _clock(skew_seconds)
+            yield _pooler(location, connection, facts)
+            yield await _notifications(location)
+            async for finding in _vacuum(connection, facts):
+                yield finding
+    except (DatabaseUnreachable, ServerUnsupported) as error:
+        yield Finding("server", Level.PROBLEM, error.message, error.remedy)
+
+
+def _settings(environment: Mapping[str, str]) -> list[Finding]:
+    return [
+        Finding(
+            "settings",
+            Level.WARNING,
+            f"{name} is set, and there is no such setting.",
+            f"Did you mean {meant}?" if meant else "docs/settings.md lists them all.",
+        )
+        for name, meant in unknown_settings(environment).items()
+    ]
+
+
+async def _ask(connection: Connection) -> tuple[asyncpg.Record, float]:
+    """The server's facts, and how far its clock is ahead of ours, from the quickest of three answers."""
+    samples = []
+    for _ in range(3):
+        sent = time.time()
+        facts = await connection.fetchrow(statements.SERVER_FACTS)
+        received = time.time()
+        assert facts is not None
+        samples.append((received - sent, facts, facts["now"].timestamp() - (sent + received) / 2))
+    _, facts, skew_seconds = min(samples, key=lambda sample: sample[0])
+    return facts, skew_seconds
+
+
+def _server(location: Location, facts: asyncpg.Record) -> Finding:
+    kind = "embedded " if location.embedded else ""
+    message = f"{kind}{address(location.url)}, version {facts['version']}, as user {facts['user_name']}."
+    if facts["is_standby"]:
+        return Finding(
+            "server",
+            Level.PROBLEM,
+            f"{message} It is a standby: nothing can be written.",
+            "Name its primary.",
+        )
+    if int(facts["version"].split(".")[0].split()[0]) > NEWEST_TESTED_SERVER:
+        return Finding("server", Level.WARNING, f"{message} reactor is tested up to {NEWEST_TESTED_SERVER}.")
+    return Finding("server", Level.OK, message)
+
+
+async def _schema(connection: Connection) -> Finding:
+    try:
+        return Finding("schema", Level.OK, f"at revision {await check_revision(connection)}, which is the newest.")
+    except ReactorError as error:
+        return Finding("schema", Level.PROBLEM, error.message, error.remedy)
+    except asyncpg.InsufficientPrivilegeError as error:
+        return Finding("schema", Level.PROBLEM, f"can't be looked at: {error}.", "Grant one of reactor's roles.")
+
+
+def _privileges(facts: asyncpg.Record) -> Finding:
+    member_of = facts["member_of"]
+    roles = f"is a member of {', '.join(member_of)}" if member_of else "has none of reactor's roles"
+    message = f"{facts['user_name']} {roles}."
+    may_migrate = "reactor_owner" in member_of or (facts["may_create_roles"] and facts["may_create_schema"])
+    if may_migrate:
+        return Finding("privileges", Level.OK, f"{message} May migrate and run jobs.")
+    if "reactor_worker" in member_of:
+        return Finding("privileges", Level.OK, f"{message} May run jobs, not migrate.")
+    return Finding(
+        "privileges",
+        Level.PROBLEM,
+        f"{message} May neither migrate nor run jobs.",
+        f"Have an administrator run: grant reactor_worker to {facts['user_name']};  (reactor_owner to migrate too)",
+    )
+
+
+def _clock(skew_seconds: float) -> Finding:
+    ahead = f"{abs(skew_seconds):.3f} s {'behind' if skew_seconds > 0 else 'ahead of'} the database's"
+    if abs(skew_seconds) <= _CLOCK_TOLERANCE_SECONDS:
+        return Finding("clock", Level.OK, f"this machine's clock is {ahead}.")
+    return Finding(
+        "clock",
+        Level.WARNING,
+        f"this machine's clock is {ahead}. The database's decides, so jobs run right, but the times in logs mislead.",
+        "Let NTP set both clocks.",
+    )
+
+
+def _pooler(location: Location, connection: Connection, facts: asyncpg.Record) -> Finding:
+    """A pooler hands out keys of its own at connect: the process it names is not the one that answers."""
+    if connection.get_server_pid() == facts["backend_pid"]:
+        return Finding("pooler", Level.OK, "none in between.")
+    if location.listen_url != location.url:
+        return Finding("pooler", Level.OK, f"in between; notifications come from {address(location.listen_url)}.")
+    return Finding(
+        "pooler",
+        Level.WARNING,
+        "there is one between here and the server. In transaction mode it loses notifications, and jobs wait for the "
+        "next poll.",
+        "Set REACTOR_LISTEN_URL to the server's own address.",
+    )
+
+
+async def _notifications(location: Location) -> Finding:
+    channel = f"reactor_doctor_{uuid4().hex}"
+    arrived = anyio.Event()
+    try:
+        async with connect(location.listen_url, name="reactor doctor", prepares=False) as listener:
+
+            def hear(*_: object) -> None:
+                arrived.set()
+
+            await listener.add_listener(channel, hear)
+            async with connect(location.url, name="reactor doctor", prepares=False) as notifier:
+                started = time.perf_counter()
+                await notifier.execute("select pg_notify($1, '')", channel)
+                with anyio.move_on_after(_NOTIFICATION_SECONDS):
+                    await arrived.wait()
+                took_ms = (time.perf_counter() - started) * 1000
+            await listener.remove_listener(channel, hear)
+    except DatabaseUnreachable as error:
+        return Finding("notifications", Level.PROBLEM, error.message, error.remedy)
+    if arrived.is_set():
+        return Finding("notifications", Level.OK, f"arrive, in {took_ms:.1f} ms.")
+    return Finding(
+        "notifications",
+        Level.PROBLEM,
+        f"one did not arrive in {_NOTIFICATION_SECONDS:g} s: jobs would wait for the next poll.",
+        "Set REACTOR_LISTEN_URL to the server's own address, past any pooler.",
+    )
+
+
+async def _vacuum(connection: Connection, facts: asyncpg.Record) -> AsyncIterator[Finding]:
+    usage = facts["notification_queue_usage"]
+    if usage > 0.5:
+        yield Finding(
+            "vacuum",
+            Level.WARNING,
+            f"the server's notification queue is {usage:.0%} full; when it is full, inserts fail.",
+            "End the session that LISTENs inside a long transaction (below, or in pg_stat_activity).",
+        )
+    holders = await connection.fetch(statements.OLDEST_TRANSACTIONS, _OLD_TRANSACTION_SECONDS)
+    for holder in holders:
+        age = f" for {holder['age_seconds'] / 60:.0f} min" if holder["age_seconds"] is not None else ""
+        yield Finding(
+            "vacuum",
+            Level.WARNING,
+            f"{holder['holder']} has held back vacuum{age}: claims get slower and slower.",
+            f"If it is not needed: {holder['remedy']};",
+        )
+    if not holders:
+        yield Finding("vacuum", Level.OK, f"nothing older than {_OLD_TRANSACTION_SECONDS / 60:.0f} min holds it back.")

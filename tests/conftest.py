@@ -1,0 +1,67 @@
+"""Fixtures: a server per session, a migrated database of its own per test."""
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from reactor.database import Connection, connect
+from reactor.embedded import installed_versions
+from reactor.testing import Databases, server_for_tests
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "server" in getattr(item, "fixturenames", ()):
+            item.add_marker("database")
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.startswith("REACTOR_") and not name.startswith("REACTOR_TEST_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    """The address of a server that may do everything (CONTRIBUTING.md says how it is chosen)."""
+    version = int(os.environ.get("REACTOR_TEST_PG") or 0) or None
+    if version and version not in installed_versions():
+        pytest.exit(f"PG={version}: no such PostgreSQL here, only {installed_versions()}", returncode=2)
+    with server_for_tests(os.environ.get("REACTOR_TEST_DATABASE_URL"), version) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def databases(server: str) -> Iterator[Databases]:
+    databases = Databases(server)
+    asyncio.run(databases.prepare())
+    yield databases
+    asyncio.run(databases.remove())
+
+
+@pytest.fixture
+async def database(databases: Databases) -> AsyncIterator[str]:
+    """The address of a migrated database that only this test uses."""
+    async with databases.clone() as url:
+        yield url
+
+
+@pytest.fixture
+async def connection(database: str) -> AsyncIterator[Connection]:
+    async with connect(database, name="test") as connection:
+        yield connection
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder with a short path that the account of root's embedded server may enter too."""
+    folder = Path(tempfile.mkdtemp(prefix="reactor-test-", dir="/tmp"))
+    folder.chmod(0o711)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,148 @@
+"""The command line: help that teaches, errors that say what to do, codes that scripts can use."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+def environment(**settings: str) -> dict[str, str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("REACTOR_")}
+    return clean | {f"REACTOR_{name.upper()}": value for name, value in settings.items()}
+
+
+def reactor(*arguments: str, **settings: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "reactor", *arguments]
+    return subprocess.run(command, env=environment(**settings), capture_output=True, text=True, timeout=60)
+
+
+def test_help_names_every_command_and_what_to_try_first() -> None:
+    done = reactor("--help")
+    assert done.returncode == 0
+    for word in ("up", "migrate", "doctor", "REACTOR_DATABASE_URL", "Exit codes"):
+        assert word in done.stdout
+
+
+@pytest.mark.parametrize("command", ["up", "serve", "migrate", "doctor"])
+def test_every_command_explains_itself(command: str) -> None:
+    assert len(reactor(command, "--help").stdout) > 200
+
+
+def test_an_unknown_command_is_a_usage_error() -> None:
+    assert reactor("explode").returncode == 2
+
+
+def test_a_wrong_setting_is_a_usage_error_that_names_it() -> None:
+    done = reactor("doctor", lease_seconds="soon")
+    assert done.returncode == 2
+    assert "REACTOR_LEASE_SECONDS" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_server_that_is_down_is_told_without_a_traceback() -> None:
+    done = reactor("migrate", database_url="postgresql://u:hush@127.0.0.1:1/x")
+    assert done.returncode == 1
+    assert "Is the server running" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "hush" not in done.stderr
+
+
+def test_serving_an_unmigrated_database_says_what_to_run(server: str) -> None:
+    done = reactor("serve", "--port", "0", database_url=server)
+    assert done.returncode == 1
+    assert "Run `reactor migrate`" in done.stderr
+
+
+async def test_migrating_twice_says_so(database: str) -> None:
+    assert re.search("at revision .* already", reactor("migrate", database_url=database).stdout)
+
+
+async def test_going_down_asks_first(database: str) -> None:
+    assert reactor("migrate", "--down-to", "base", database_url=database).returncode == 1
+    done = reactor("migrate", "--down-to", "base", "--yes", database_url=database)
+    assert "at revision base (was: " in done.stdout
+
+
+async def test_doctors_findings_are_data_with_json(database: str) -> None:
+    done = reactor("doctor", "--json", database_url=database)
+    assert done.returncode == 0, done.stdout
+    assert {finding["level"] for finding in json.loads(done.stdout)} == {"ok"}
+
+
+def test_doctor_exits_with_1_when_there_is_a_problem(server: str) -> None:
+    done = reactor("doctor", database_url=server)
+    assert done.returncode == 1
+    assert "reactor migrate" in done.stdout
+
+
+@contextmanager
+def running(*arguments: str, **settings: str) -> Iterator["subprocess.Popen[str]"]:
+    command = [sys.executable, "-m", "reactor", *arguments]
+    process = subprocess.Popen(
+        command, env=environment(**settings), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def page_of(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout is not None
+    for line in process.stdout:
+        found = re.search(r"http://\S+?(?=/?[\s\"])", line)
+        if found:
+            return found.group()
+    raise AssertionError("it ended without printing its address")
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_up_starts_everything_and_stops_cleanly(folder: Path, stop: signal.Signals) -> None:
+    with running("up", "--port", "0", embedded_dir=str(folder)) as process:
+        page = page_of(process)
+        with urllib.request.urlopen(f"{page}/health/ready") as answer:
+            assert json.load(answer)["status"] == "ok"
+        with urllib.request.urlopen(page) as answer:
+            assert b"<title>reactor</title>" in answer.read()
+        process.send_signal(stop)
+        rest, _ = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert rest.endswith("Stopped.\n")
+    assert not list(folder.glob("*/socket/.s*")), "the embedded server still runs"
+
+
+async def test_ready_turns_503_when_the_schema_is_gone_and_live_stays(database: str) -> None:
+    with running("serve", "--port", "0", database_url=database) as process:
+        page = page_of(process)
+        assert reactor("migrate", "--down-to", "base", "--yes", database_url=database).returncode == 0
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(f"{page}/health/ready")
+        with caught.value as refused:
+            assert refused.code == 503
+            assert "revision" in json.load(refused)["database"]
+        with urllib.request.urlopen(f"{page}/health/live") as answer:
+            assert answer.status == 200
+
+
+async def test_a_taken_port_is_told_with_a_remedy(database: str) -> None:
+    with running("serve", "--port", "0", database_url=database) as process:
+        port = page_of(process).rsplit(":", 1)[1]
+        done = reactor("serve", "--port", port, database_url=database)
+    assert done.returncode == 1
+    assert "--port" in done.stderr
+
+
+async def test_without_tokens_it_binds_to_loopback_only(database: str) -> None:
+    done = reactor("serve", "--host", "0.0.0.0", "--port", "0", database_url=database)
+    assert done.returncode == 2
+    assert "loopback" in done.stderr

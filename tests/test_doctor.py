@@ -1,0 +1,123 @@
+"""`reactor doctor` finds what is wrong, and nothing where nothing is."""
+
+import asyncio
+import shutil
+import subprocess
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from reactor import doctor
+from reactor.database import Connection, connect
+from reactor.doctor import Finding, Level, examine
+from reactor.embedded import EmbeddedServer, start_embedded
+from reactor.embedded.account import server_account
+from reactor.locate import Location
+from reactor.migrate import migrate
+
+PGBOUNCER = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin:/opt/homebrew/bin")
+
+
+async def findings(url: str, listen_url: str = "", environment: Mapping[str, str] | None = None) -> dict[str, Finding]:
+    location = Location(url, listen_url or url)
+    return {finding.check: finding async for finding in examine(location, environment or {})}
+
+
+async def test_a_healthy_database_gets_a_clean_bill(database: str) -> None:
+    found = await findings(database)
+    assert {finding.level for finding in found.values()} == {Level.OK}, found
+    assert set(found) == {"server", "schema", "privileges", "clock", "pooler", "notifications", "vacuum"}
+
+
+async def test_a_missing_schema_is_a_problem(server: str) -> None:
+    schema = (await findings(server))["schema"]
+    assert (schema.level, schema.remedy) == (Level.PROBLEM, "Run `reactor migrate`.")
+
+
+async def test_a_server_that_is_down_is_the_only_finding() -> None:
+    found = await findings("postgresql://u@127.0.0.1:1/x")
+    assert list(found) == ["server"]
+    assert found["server"].level is Level.PROBLEM
+
+
+async def test_a_misspelt_setting_is_a_warning(database: str) -> None:
+    found = await findings(database, environment={"REACTOR_QUEUE": "a"})
+    assert (found["settings"].level, found["settings"].remedy) == (Level.WARNING, "Did you mean REACTOR_QUEUES?")
+
+
+async def test_a_user_without_roles_is_a_problem(folder: Path) -> None:
+    with start_embedded(folder, version=18, options={"fsync": "off"}) as server:
+        await migrate(server.url())
+        async with connect(server.url(), name="test") as admin:
+            await admin.execute("create role somebody login; create role runner login in role reactor_worker")
+        privileges = (await findings(server.url().replace("postgres@", "somebody@", 1)))["privileges"]
+        assert privileges.level is Level.PROBLEM
+        assert "grant reactor_worker to somebody" in privileges.remedy
+        privileges = (await findings(server.url().replace("postgres@", "runner@", 1)))["privileges"]
+        assert (privileges.level, "not migrate" in privileges.message) == (Level.OK, True)
+
+
+async def test_a_clock_that_differs_is_a_warning(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() - 90)
+    clock = (await findings(database))["clock"]
+    assert clock.level is Level.WARNING
+    assert "90.0" in clock.message
+    assert "behind" in clock.message
+
+
+async def test_who_holds_back_vacuum_is_named(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "_OLD_TRANSACTION_SECONDS", 0.0)
+    async with connection.transaction():
+        await connection.execute("select 1")
+        vacuum = (await findings(database))["vacuum"]
+    assert vacuum.level is Level.WARNING
+    assert "(test, idle in transaction) has held back vacuum" in vacuum.message
+    assert "pg_terminate_backend" in vacuum.remedy
+
+
+async def test_notifications_that_do_not_arrive_are_a_problem(
+    database: str, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another database stands in for a pooler that loses them: notifications don't cross."""
+    monkeypatch.setattr(doctor, "_NOTIFICATION_SECONDS", 0.2)
+    assert (await findings(database, listen_url=server))["notifications"].level is Level.PROBLEM
+
+
+@asynccontextmanager
+async def pooler_before(server: EmbeddedServer, folder: Path) -> AsyncIterator[str]:
+    """pgbouncer in transaction mode, as the server's own account: it refuses root too."""
+    assert PGBOUNCER
+    config = folder / "pgbouncer.ini"
+    config.write_text(
+        f"[databases]\n* = host={server.socket_folder} user=postgres\n"
+        f"[pgbouncer]\nunix_socket_dir={server.socket_folder}\nlisten_port=6432\nauth_type=any\npool_mode=transaction\n"
+    )
+    account = server_account()
+    account.own(config)
+    process = subprocess.Popen([PGBOUNCER, config], stderr=subprocess.DEVNULL, **account.subprocess_options())
+    try:
+        async with asyncio.timeout(10):
+            while not (server.socket_folder / ".s.PGSQL.6432").exists():
+                await asyncio.sleep(0.02)
+        yield f"{server.url()}&port=6432"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@pytest.mark.skipif(not PGBOUNCER, reason="there is no pgbouncer: apt-get install pgbouncer (or brew)")
+async def test_a_pooler_in_between_is_found(folder: Path) -> None:
+    with start_embedded(folder, version=18, options={"fsync": "off"}) as server:
+        await migrate(server.url())
+        async with pooler_before(server, folder) as url:
+            found = await findings(url)
+            assert found["pooler"].level is Level.WARNING
+            assert "REACTOR_LISTEN_URL" in found["pooler"].remedy
+            found = await findings(url, listen_url=server.url())
+            assert (found["pooler"].level, found["notifications"].level) == (Level.OK, Level.OK)
