@@ -79,6 +79,19 @@ class PrivilegeMissing(ReactorError):
         self.script = script
 
 
+class JobInvalid(ReactorError):
+    def __init__(self, why: str, remedy: str) -> None:
+        super().__init__(f"The job can't be submitted: {why}.", remedy)
+
+
+class DriverUnknown(ReactorError):
+    def __init__(self, kind: type) -> None:
+        super().__init__(
+            f"reactor can't submit through a {kind.__module__}.{kind.__qualname__}.",
+            "Give a connection of asyncpg or psycopg, or a session or connection of SQLAlchemy.",
+        )
+
+
 class ProgramsMissing(ReactorError):
     def __init__(self, version: int, found: Sequence[int]) -> None:
         have = ", ".join(map(str, found)) or "none"

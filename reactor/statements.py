@@ -9,5 +9,28 @@ def _load(name: str) -> str:
     return (folder("sql") / f"{name}.sql").read_text(encoding="utf-8")
 
 
+SUBMIT: Final = _load("submit")
+
+REGISTER_WORKER: Final = _load("register_worker")
+HEARTBEAT: Final = _load("heartbeat")
+RETIRE_WORKER: Final = _load("retire_worker")
+
+CLAIM: Final = _load("claim")
+CLAIM_JOB: Final = _load("claim_job")
+PROGRESS: Final = _load("progress")
+SETTLE: Final = _load("settle")
+RELEASE: Final = _load("release")
+STOPPED: Final = _load("stopped")
+
+CANCEL: Final = _load("cancel")
+RETRY: Final = _load("retry")
+RECOVER: Final = _load("recover")
+
+PROMOTE: Final = _load("promote")
+SWEEP: Final = _load("sweep")
+UNPARK: Final = _load("unpark")
+RECONCILE: Final = _load("reconcile")
+PRUNE: Final = _load("prune")
+
 SERVER_FACTS: Final = _load("server_facts")
 OLDEST_TRANSACTIONS: Final = _load("oldest_transactions")

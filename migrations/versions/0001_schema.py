@@ -1,4 +1,4 @@
-"""The schema itself."""
+"""The whole schema: tables, triggers, claim and submit, in one transaction."""
 
 from pathlib import Path
 
@@ -7,10 +7,25 @@ from reactor.migrate import execute_frozen
 revision = "0001"
 down_revision = None
 
+PARTS = [
+    "types",
+    "tables",
+    "bells",
+    "changed",
+    "dependencies",
+    "scopes",
+    "consequences",
+    "claim",
+    "submit",
+    "operate",
+    "privileges",
+]
+
 
 def upgrade() -> None:
-    execute_frozen(Path(__file__).with_suffix(".up.sql"))
+    for part in PARTS:
+        execute_frozen(Path(__file__).parent / "0001" / f"{part}.sql")
 
 
 def downgrade() -> None:
-    execute_frozen(Path(__file__).with_suffix(".down.sql"))
+    execute_frozen(Path(__file__).parent / "0001" / "down.sql")

@@ -1,0 +1,107 @@
+-- For producers: one call, no error handling.
+
+create function reactor.submit(
+    job_type text,
+    payload jsonb default '{}',
+    out id bigint,
+    inout pipeline_id uuid default null,
+    out outcome text,
+    queue text default 'default',
+    priority int default 0,
+    run_after timestamptz default null,
+    max_attempts int default null,
+    timeout_seconds real default null,
+    tags text[] default '{}',
+    scope text default null,
+    exclusive boolean default false,
+    idempotency_key text default null)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    made record;
+begin
+    if submit.job_type is null then
+        perform reactor.refuse('reactor: a job to be run needs a job_type', 'Name the handler that is to run it.');
+    end if;
+    -- Whoever is in the way may be gone by the time we look: then there is room now.
+    for try in 1 .. 10 loop
+        insert into reactor.jobs as j (job_type, payload, pipeline_id, queue, priority, run_after, max_attempts,
+            timeout_seconds, tags, scope, exclusive, idempotency_key)
+        values (submit.job_type, coalesce(submit.payload, '{}'),
+            coalesce(submit.pipeline_id, reactor.time_ordered_uuid()), coalesce(submit.queue, 'default'),
+            coalesce(submit.priority, 0), submit.run_after, submit.max_attempts, submit.timeout_seconds,
+            coalesce(submit.tags, '{}'), submit.scope, coalesce(submit.exclusive, false), submit.idempotency_key)
+        on conflict do nothing
+        returning j.id, j.pipeline_id, 'created' as outcome into made;
+        if not found and submit.idempotency_key is not null then
+            select j.id, j.pipeline_id, 'existing' as outcome into made from reactor.jobs j
+            where j.job_type = submit.job_type and j.idempotency_key = submit.idempotency_key
+                and j.state <> 'cancelled';
+        end if;
+        if not found and submit.exclusive then
+            select j.id, j.pipeline_id, 'busy' as outcome into made from reactor.jobs j
+            where j.scope = submit.scope and j.exclusive and j.state in ('waiting', 'pending', 'running');
+        end if;
+        if found then
+            id := made.id;
+            pipeline_id := made.pipeline_id;
+            outcome := made.outcome;
+            return;
+        end if;
+    end loop;
+    raise exception 'reactor: the job that is in the way of this one can''t be seen by this transaction'
+        using errcode = 'serialization_failure', hint = 'Run the transaction again.';
+end
+$$;
+comment on function reactor.submit is
+    'Inserts a job. outcome: created; existing (id is the holder of the idempotency_key); busy (id is the job that holds the exclusive scope).';
+
+-- Many at once: an array of objects with submit's arguments as keys. Answers in the order of the array.
+create function reactor.submit_many(jobs jsonb)
+    returns table (place int, id bigint, pipeline_id uuid, outcome text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+    known constant text[] := '{job_type,payload,pipeline_id,queue,priority,run_after,max_attempts,timeout_seconds,tags,scope,exclusive,idempotency_key}';
+    stranger text;
+begin
+    select k.key into stranger
+    from jsonb_array_elements(jobs) e (spec) cross join lateral jsonb_object_keys(e.spec) k (key)
+    where k.key <> all (known) limit 1;
+    if found then
+        perform reactor.refuse(format('reactor: a job has no %L', stranger), 'These are known: ' || array_to_string(known, ', ') || '.');
+    end if;
+
+    if exists (select from jsonb_array_elements(jobs) e (spec)
+        where e.spec ->> 'job_type' is null or e.spec ->> 'idempotency_key' is not null or (e.spec ->> 'exclusive')::boolean)
+    then
+        return query
+            select s.place::int, made.id, made.pipeline_id, made.outcome
+            from rows from (jsonb_to_recordset(jobs) as (job_type text, payload jsonb, pipeline_id uuid, queue text,
+                priority int, run_after timestamptz, max_attempts int, timeout_seconds real, tags text[], scope text,
+                exclusive boolean, idempotency_key text)) with ordinality as s (job_type, payload, pipeline_id, queue,
+                priority, run_after, max_attempts, timeout_seconds, tags, scope, exclusive, idempotency_key, place)
+            cross join lateral reactor.submit(s.job_type, s.payload, s.pipeline_id, s.queue, s.priority, s.run_after,
+                s.max_attempts, s.timeout_seconds, s.tags, s.scope, s.exclusive, s.idempotency_key) made;
+        return;
+    end if;
+
+    -- Nothing can be in the way of these: one statement, whose ids grow in the array's order.
+    return query
+        with made as (
+            insert into reactor.jobs as j (job_type, payload, pipeline_id, queue, priority, run_after, max_attempts,
+                timeout_seconds, tags, scope)
+            select s.job_type, coalesce(s.payload, '{}'), coalesce(s.pipeline_id, reactor.time_ordered_uuid()),
+                coalesce(s.queue, 'default'), coalesce(s.priority, 0), s.run_after, s.max_attempts, s.timeout_seconds,
+                coalesce(s.tags, '{}'), s.scope
+            from rows from (jsonb_to_recordset(jobs) as (job_type text, payload jsonb, pipeline_id uuid, queue text,
+                priority int, run_after timestamptz, max_attempts int, timeout_seconds real, tags text[], scope text))
+                with ordinality as s (job_type, payload, pipeline_id, queue, priority, run_after, max_attempts,
+                timeout_seconds, tags, scope, place)
+            order by s.place
+            returning j.id, j.pipeline_id
+        )
+        select (row_number() over (order by made.id))::int, made.id, made.pipeline_id, 'created' from made;
+end
+$$;
+comment on function reactor.submit_many is
+    'Inserts many jobs: select * from reactor.submit_many(''[{"job_type": "csv_ingest", "payload": {"file": "a.csv"}}]'')';

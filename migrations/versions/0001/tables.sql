@@ -1,0 +1,239 @@
+comment on schema reactor is 'Jobs and pipelines: insert a row into reactor.jobs, and it is run.';
+
+create table reactor.settings (
+    the_only_row boolean primary key default true constraint settings_has_one_row check (the_only_row),
+    draining boolean not null default false,
+    idempotency_window interval not null default interval '24 hours'
+);
+comment on table reactor.settings is 'What all pods must agree on; one row.';
+comment on column reactor.settings.draining is 'While true no job is claimed; running ones end, inserted ones are kept.';
+comment on column reactor.settings.idempotency_window is 'How long an idempotency_key keeps a second job away.';
+insert into reactor.settings default values;
+
+-- Wide columns first, so that no row has padding. Columns below "engine only" are written by reactor alone.
+create table reactor.jobs (
+    id bigint generated always as identity primary key,
+    changed xid8 not null default pg_current_xact_id(),
+    pipeline_id uuid not null default reactor.time_ordered_uuid(),
+    attempt_id uuid,
+    worker_id uuid,
+    parent_id bigint,
+    broken_by bigint,
+    run_after timestamptz,
+    created_at timestamptz not null default clock_timestamp(),
+    started_at timestamptz,
+    locked_at timestamptz,
+    finished_at timestamptz,
+    max_attempts int,
+    attempts int not null default 0,
+    quota int,
+    children int not null default 0,
+    waiting_on int not null default 0,
+    timeout_seconds real,
+    progress real,
+    priority reactor.priority not null default 0,
+    exclusive boolean not null default false,
+    is_current boolean not null default false,
+    parked boolean not null default false,
+    state reactor.job_state not null default 'pending',
+    queue reactor.label not null default 'default',
+    job_type reactor.label,
+    scope reactor.key,
+    idempotency_key reactor.key,
+    locked_by text,
+    status_message text,
+    error text,
+    tags reactor.tags not null default '{}',
+    payload reactor.payload not null default '{}',
+    result jsonb,
+    -- Cheap ones only: these run again at every update.
+    constraint exclusive_needs_a_scope check (
+        case when scope is not null or not exclusive then true
+            else reactor.refuse('reactor: the job is exclusive and has no scope',
+                'Name in scope what must not run twice, or leave exclusive false.') end),
+    constraint max_attempts_is_positive check (
+        case when max_attempts is null or max_attempts >= 1 then true
+            else reactor.refuse('reactor: max_attempts is less than 1', 'Use 1 for a single attempt, NULL for the default.') end),
+    constraint timeout_is_positive check (
+        case when timeout_seconds is null or timeout_seconds > 0 then true
+            else reactor.refuse('reactor: timeout_seconds is not positive', 'Use NULL for the handler''s own timeout.') end),
+    constraint progress_is_a_fraction check (progress is null or progress between 0 and 1),
+    constraint running_means_held check (state <> 'running' or (attempt_id is not null and worker_id is not null))
+) with (
+    fillfactor = 90,
+    -- Every job leaves several dead row versions behind, and claims walk through them until they are cleared.
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_insert_scale_factor = 0.1,
+    autovacuum_analyze_scale_factor = 0.05,
+    autovacuum_vacuum_cost_delay = 1
+);
+
+comment on table reactor.jobs is
+    'One row per job. INSERT INTO reactor.jobs (job_type, payload) VALUES (''csv_ingest'', ''{"file": "a.csv"}'') RETURNING id, pipeline_id is all a service needs.';
+comment on column reactor.jobs.id is 'given by the database';
+comment on column reactor.jobs.changed is 'engine only: the transaction that last changed the row; progress streams resume by it';
+comment on column reactor.jobs.job_type is 'producer: names the handler; NULL: a row adopted from elsewhere, never run';
+comment on column reactor.jobs.payload is 'producer: the handler''s argument, a JSON object';
+comment on column reactor.jobs.pipeline_id is 'producer: groups the jobs of one run; random unless given';
+comment on column reactor.jobs.parent_id is 'engine only: the job that chained this one';
+comment on column reactor.jobs.children is 'engine only: how many jobs this one chained';
+comment on column reactor.jobs.queue is 'producer: pods choose which queues they work on';
+comment on column reactor.jobs.priority is 'producer: smaller runs first; -1000 to 1000';
+comment on column reactor.jobs.run_after is 'producer, and the engine for retries: not before; NULL or past: now';
+comment on column reactor.jobs.max_attempts is 'producer: NULL: what the handler registered, else 3';
+comment on column reactor.jobs.timeout_seconds is 'producer: NULL: what the handler registered';
+comment on column reactor.jobs.tags is 'producer: to find jobs by';
+comment on column reactor.jobs.scope is 'producer: what this job computes, e.g. module=3/year=2026; one running job per scope';
+comment on column reactor.jobs.exclusive is 'producer: refuse this row while its scope has an unfinished exclusive job';
+comment on column reactor.jobs.idempotency_key is 'producer: a second row with this job_type and key is refused within the window';
+comment on column reactor.jobs.state is 'engine only: waiting, pending, running, completed, partial, failed or cancelled';
+comment on column reactor.jobs.is_current is 'engine only: the newest claimed job of its scope';
+comment on column reactor.jobs.attempt_id is 'engine only: the fence; new on every claim, kept on finished rows, NULL after cancel, release, recovery';
+comment on column reactor.jobs.attempts is 'engine only: counted at claim, given back if the attempt never began or was released';
+comment on column reactor.jobs.quota is 'engine only: how many attempts the newest claim granted in all';
+comment on column reactor.jobs.locked_by is 'engine only: the pod of the newest claim';
+comment on column reactor.jobs.worker_id is 'engine only: the worker process that may still be running this job''s handler';
+comment on column reactor.jobs.locked_at is 'engine only: the time of the newest claim';
+comment on column reactor.jobs.progress is 'handler: 0 to 1';
+comment on column reactor.jobs.status_message is 'handler: one line for people';
+comment on column reactor.jobs.result is 'handler: what it returned';
+comment on column reactor.jobs.error is 'engine only: the last error, or why it was cancelled';
+comment on column reactor.jobs.created_at is 'given by the database';
+comment on column reactor.jobs.started_at is 'engine only: when it was first taken up; stays over retries';
+comment on column reactor.jobs.finished_at is 'engine only: when it reached its last state';
+comment on column reactor.jobs.waiting_on is 'engine only: how many of its dependencies are not met yet';
+comment on column reactor.jobs.broken_by is 'engine only: the job whose end cancelled this one; its retry brings this one back';
+comment on column reactor.jobs.parked is 'engine only: pending behind another job of its scope, out of the way of claims';
+
+-- What a claim looks through, in its order. Type before priority: jobs that this pod has no handler for are not passed by.
+create index jobs_ready on reactor.jobs (queue, job_type, priority, id)
+    where state = 'pending' and run_after is null and not parked and job_type is not null;
+-- Scheduled jobs lie here until they are due, however many there are.
+create index jobs_future on reactor.jobs (run_after) where state = 'pending' and run_after is not null;
+create index jobs_parked on reactor.jobs (scope, queue, job_type, priority, id) where state = 'pending' and parked;
+create index jobs_waiting on reactor.jobs (id) where state = 'waiting';
+create index jobs_pipeline on reactor.jobs (pipeline_id, id);
+create index jobs_held on reactor.jobs (worker_id) where worker_id is not null;
+-- The referee of "one running job per scope": also held by a cancelled job whose handler has not stopped yet.
+create unique index jobs_scope_held on reactor.jobs (scope) where worker_id is not null and scope is not null;
+create unique index jobs_scope_current on reactor.jobs (scope) where is_current;
+create unique index jobs_scope_exclusive on reactor.jobs (scope)
+    where exclusive and state in ('waiting', 'pending', 'running');
+create unique index jobs_idempotency on reactor.jobs (job_type, idempotency_key)
+    where idempotency_key is not null and state <> 'cancelled';
+create index jobs_broken_by on reactor.jobs (broken_by) where broken_by is not null;
+create index jobs_times on reactor.jobs using brin (created_at, finished_at);
+
+create table reactor.dependencies (
+    job_id bigint not null,
+    depends_on bigint not null,
+    needs text not null default 'completed'
+        constraint needs_is_known check (
+            case when needs in ('completed', 'finished') then true
+                else reactor.refuse(format('reactor: a dependency can''t need %L', needs),
+                    'Use ''completed'' (the default) or ''finished'' (any end will do).') end),
+    resolved boolean not null default false,
+    primary key (job_id, depends_on),
+    -- Checked at commit: the trigger looks first, and its messages say more.
+    constraint dependencies_job_id_fkey foreign key (job_id) references reactor.jobs on delete cascade
+        deferrable initially deferred,
+    constraint dependencies_depends_on_fkey foreign key (depends_on) references reactor.jobs on delete cascade
+        deferrable initially deferred
+);
+comment on table reactor.dependencies is
+    'job_id waits for depends_on. Insert the jobs and these rows in one transaction: a whole DAG appears at once.';
+comment on column reactor.dependencies.needs is
+    'completed (default): if the other one ends otherwise, this job is cancelled; finished: any end will do';
+comment on column reactor.dependencies.resolved is 'engine only: the need is met';
+create index dependencies_open on reactor.dependencies (depends_on) where not resolved;
+-- For deleting a job: the foreign key looks for its resolved edges too.
+create index dependencies_depends_on on reactor.dependencies (depends_on);
+
+create table reactor.steps (
+    job_id bigint not null references reactor.jobs on delete cascade,
+    name text not null,
+    position int not null,
+    changed xid8 not null default pg_current_xact_id(),
+    state text not null default 'pending'
+        constraint step_state_is_known check (state in ('pending', 'running', 'completed', 'failed', 'skipped')),
+    result jsonb,
+    error text,
+    started_at timestamptz,
+    finished_at timestamptz,
+    primary key (job_id, name)
+) with (fillfactor = 80);
+comment on table reactor.steps is 'Units of work inside a job. A finished step is not run again on a retry.';
+
+create table reactor.attempts (
+    job_id bigint not null references reactor.jobs on delete cascade,
+    attempt_id uuid not null,
+    number int not null,
+    pod text,
+    started_at timestamptz,
+    ended_at timestamptz not null default clock_timestamp(),
+    outcome text not null constraint outcome_is_known check (
+        outcome in ('error', 'crashed', 'lease_lost', 'released', 'snoozed', 'preempted', 'retried')),
+    error text,
+    primary key (job_id, attempt_id)
+);
+comment on table reactor.attempts is
+    'Attempts that ended without finishing their job; the job''s own row tells of the one that did.';
+comment on column reactor.attempts.outcome is
+    'error, crashed (its process died), lease_lost (its pod fell silent), released, snoozed, preempted (cancelled), retried (finished, and started anew by hand)';
+
+create table reactor.workers (
+    id uuid primary key,
+    pod text not null,
+    job_types text[] not null,
+    queues text[],
+    capacity int not null,
+    started_at timestamptz not null default clock_timestamp(),
+    heartbeat_at timestamptz not null default clock_timestamp(),
+    lease_until timestamptz not null,
+    ended_at timestamptz
+) with (fillfactor = 50);
+comment on table reactor.workers is
+    'One row per worker process incarnation; the same pod name after a restart is another row. Its jobs are dead when lease_until has passed.';
+comment on column reactor.workers.queues is 'NULL: all';
+comment on column reactor.workers.ended_at is 'when it said goodbye, or was found dead';
+
+create table reactor.queues (
+    name reactor.label primary key,
+    paused boolean not null default false,
+    max_running int constraint max_running_is_not_negative check (max_running >= 0)
+);
+comment on table reactor.queues is 'Optional: a queue without a row here is open and has no limit.';
+comment on column reactor.queues.max_running is 'how many of its jobs may run at once, over all pods; NULL: no limit';
+
+create table reactor.schedules (
+    name text primary key,
+    job_type reactor.label not null,
+    payload reactor.payload not null default '{}',
+    queue reactor.label not null default 'default',
+    priority reactor.priority not null default 0,
+    scope reactor.key,
+    tags reactor.tags not null default '{}',
+    cron text,
+    every interval constraint every_is_at_least_a_second check (every >= interval '1 second'),
+    timezone text not null default 'UTC',
+    enabled boolean not null default true,
+    catch_up boolean not null default false,
+    next_run_at timestamptz,
+    last_run_at timestamptz,
+    last_job_id bigint,
+    constraint cron_or_every check ((cron is null) <> (every is null))
+);
+comment on table reactor.schedules is 'Recurring jobs, by cron expression or by interval.';
+comment on column reactor.schedules.catch_up is 'run once for every tick that was missed, instead of once for all of them';
+
+create table reactor.audit (
+    id bigint generated always as identity primary key,
+    at timestamptz not null default clock_timestamp(),
+    who text not null default session_user,
+    what text not null,
+    target text,
+    came_from text,
+    details jsonb not null default '{}'
+);
+comment on table reactor.audit is 'Operator actions: who, what, when, from where.';
+create index audit_at on reactor.audit using brin (at);

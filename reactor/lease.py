@@ -1,0 +1,43 @@
+"""A worker process's word that it lives: taken when it starts, renewed while it runs, given back when it ends."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from uuid import UUID, uuid4
+
+from reactor import statements
+from reactor.database import Connection
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One incarnation of a worker process. A pod that restarts under its old name is another one."""
+
+    pod: str
+    job_types: Mapping[str, int | None]
+    """The types it has handlers for, with the attempts that those registered (None: 3)."""
+    queues: tuple[str, ...] = ()
+    """Empty: all."""
+    capacity: int = 1
+    id: UUID = field(default_factory=uuid4)
+
+
+async def register_worker(connection: Connection, worker: Worker, lease_seconds: float) -> None:
+    await connection.execute(
+        statements.REGISTER_WORKER,
+        worker.id,
+        worker.pod,
+        list(worker.job_types),
+        list(worker.queues) or None,
+        worker.capacity,
+        lease_seconds,
+    )
+
+
+async def heartbeat(connection: Connection, worker_id: UUID, lease_seconds: float) -> dict[int, UUID] | None:
+    """Renews the lease. Returns what the worker holds by the database's account (job → attempt); None: it is dead."""
+    row = await connection.fetchrow(statements.HEARTBEAT, worker_id, lease_seconds)
+    return None if row is None else dict(zip(row["job_ids"], row["attempt_ids"], strict=True))
+
+
+async def retire_worker(connection: Connection, worker_id: UUID) -> None:
+    await connection.execute(statements.RETIRE_WORKER, worker_id)

@@ -1,0 +1,16 @@
+-- Moves up to $1 scheduled jobs that are due among the ready ones. Returns how many, and in how many seconds the next one
+-- is due (NULL: none). The time is a subquery because the index can't be used with a bare volatile call.
+with due as materialized (
+    select j.id from reactor.jobs j
+    where j.state = 'pending' and j.run_after is not null and j.run_after <= (select clock_timestamp())
+    order by j.run_after limit $1::int
+    for no key update skip locked
+), moved as (
+    update reactor.jobs j set run_after = null, changed = pg_current_xact_id()
+    from due where j.id = due.id
+    returning j.id
+)
+select
+    (select count(*) from moved)::int as moved,
+    (select extract(epoch from min(j.run_after) - clock_timestamp())::float8 from reactor.jobs j
+        where j.state = 'pending' and j.run_after is not null and j.run_after > (select clock_timestamp())) as next_in_seconds

@@ -1,0 +1,27 @@
+-- Gives back attempts that can't go on ($3: released by a shutdown, or crashed with their process; $4: why), to be run
+-- again at once. $5: free of charge, as for those that never began. Free releases are bounded: a job that is released ten
+-- times has itself to do with it, and pays from then on. What does not come back was stale.
+with given as materialized (
+    select g.id, g.attempt_id, 'running' as fence,
+        $5::boolean and (
+            select count(*) < 10 from reactor.attempts a where a.job_id = g.id and a.outcome = 'released') as free
+    from unnest($1::bigint[], $2::uuid[]) as g (id, attempt_id)
+), released as (
+    update reactor.jobs j set
+        state = case when g.free or j.attempts < j.quota then 'pending' else 'failed' end,
+        attempts = j.attempts - case when g.free then 1 else 0 end,
+        attempt_id = case when g.free or j.attempts < j.quota then null else j.attempt_id end,
+        finished_at = case when g.free or j.attempts < j.quota then null else clock_timestamp() end,
+        started_at = case when g.free and j.attempts = 1 then null else j.started_at end,
+        worker_id = null,
+        error = case when g.free then j.error else $4::text end,
+        changed = pg_current_xact_id()
+    from given g
+    where j.id = g.id and j.attempt_id = g.attempt_id and j.state = g.fence
+    returning j.id, j.state, j.attempts, j.locked_by, j.locked_at, g.attempt_id
+), kept as (
+    insert into reactor.attempts (job_id, attempt_id, number, pod, started_at, outcome, error)
+    select r.id, r.attempt_id, r.attempts, r.locked_by, r.locked_at, $3::text, $4::text
+    from released r where r.state = 'pending'
+)
+select id, state from released
