@@ -4,14 +4,18 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from reactor.database import Connection, connect
 from reactor.embedded import installed_versions
+from reactor.lease import Worker, register_worker
 from reactor.testing import Databases, server_for_tests
+
+Row = Callable[[int], Awaitable[dict[str, Any]]]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -56,6 +60,26 @@ async def database(databases: Databases) -> AsyncIterator[str]:
 async def connection(database: str) -> AsyncIterator[Connection]:
     async with connect(database, name="test") as connection:
         yield connection
+
+
+@pytest.fixture
+async def worker(connection: Connection) -> Worker:
+    """A live worker that has a handler for `work`."""
+    worker = Worker("pod-1", {"work": None}, capacity=10)
+    await register_worker(connection, worker, 600)
+    return worker
+
+
+@pytest.fixture
+def row(connection: Connection) -> "Row":
+    """A job's row, as a dict, by its id."""
+
+    async def fetch(job_id: int) -> dict[str, Any]:
+        found = await connection.fetchrow("select * from reactor.jobs where id = $1", job_id)
+        assert found, f"there is no job {job_id}"
+        return dict(found)
+
+    return fetch
 
 
 @pytest.fixture

@@ -128,7 +128,7 @@ declare
     admission record;
     remaining int := batch;
 begin
-    select c.* into worker from reactor.claimant(worker_id) c;
+    select c.* into worker from reactor.claimant(claim.worker_id) c;
     if not found then
         return;
     end if;
@@ -187,20 +187,20 @@ declare
     candidate record;
     admitted bigint[];
 begin
-    select c.* into worker from reactor.claimant(worker_id) c;
+    select c.* into worker from reactor.claimant(claim_job.worker_id) c;
     if not found then
         return;
     end if;
     select j.id, j.scope, j.job_type into candidate
     from reactor.jobs j
-    where j.id = job_id and j.state = 'pending' and j.job_type is not null
+    where j.id = claim_job.job_id and j.state = 'pending' and j.job_type is not null
         and (j.run_after is null or j.run_after <= clock_timestamp())
-        and j.attempts < coalesce(j.max_attempts, quota, 3)
+        and j.attempts < coalesce(j.max_attempts, claim_job.quota, 3)
         and exists (select from reactor.open_queues(array[j.queue::text]) q where q.room is null or q.room > 0)
     for no key update skip locked;
     if found then
         select a.admitted into admitted from reactor.admit(array[candidate.id], array[candidate.scope]::text[], park => false) a;
-        return query select t.* from reactor.take(admitted, worker, array[candidate.job_type]::text[], array[quota]) t;
+        return query select t.* from reactor.take(admitted, worker, array[candidate.job_type]::text[], array[claim_job.quota]) t;
     end if;
 end
 $$;
