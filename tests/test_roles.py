@@ -69,7 +69,7 @@ DENIED = [
     "insert into reactor.audit (what) values ('x')",
     "update reactor.settings set draining = true",
     "select * from reactor.claim(gen_random_uuid(), 1, null, '{a}', '{1}')",
-    "select * from reactor.claim_job(1, gen_random_uuid(), 1)",
+    "select * from reactor.claim(gen_random_uuid(), 1, null, null, null, single => 1)",
     "select reactor.resolve('{1}')",
     "select reactor.reconsider('{1}')",
     "select reactor.free_scopes('{s}')",
@@ -181,7 +181,8 @@ async def test_every_function_with_its_owners_rights_has_a_pinned_search_path(co
 async def test_no_function_is_everybodys(connection: Connection) -> None:
     public = await connection.fetch(
         "select p.proname from pg_proc p "
-        "cross join lateral aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a where p.pronamespace = 'reactor'::regnamespace and a.grantee = 0"
+        "cross join lateral aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a "
+        "where p.pronamespace = 'reactor'::regnamespace and a.grantee = 0"
     )
     assert [r["proname"] for r in public] == []
 

@@ -62,20 +62,6 @@ begin
 end
 $$;
 
--- Takes admitted jobs: from here on every write to them needs the new attempt_id.
-create function reactor.take(ids bigint[], worker reactor.workers, types text[], quotas int[]) returns setof reactor.jobs
-language sql set search_path = pg_catalog, pg_temp as $$
-    update reactor.jobs j set
-        state = 'running', attempt_id = gen_random_uuid(), worker_id = worker.id, locked_by = worker.pod,
-        locked_at = clock_timestamp(), started_at = coalesce(j.started_at, clock_timestamp()),
-        attempts = j.attempts + 1, quota = coalesce(j.max_attempts, t.quota, 3),
-        is_current = j.scope is not null, parked = false, run_after = null, broken_by = null, finished_at = null,
-        changed = pg_current_xact_id()
-    from unnest(types, quotas) t (job_type, quota)
-    where j.id = any (ids) and t.job_type = j.job_type
-    returning j.*
-$$;
-
 -- The worker, if it may claim: alive by the database's clock, and nobody is draining.
 create function reactor.claimant(worker_id uuid) returns setof reactor.workers
 language sql stable set search_path = pg_catalog, pg_temp as $$
@@ -115,9 +101,17 @@ begin
 end
 $$;
 
--- A batch: up to `batch` ready jobs of these types (with the attempts their handlers registered) and queues (NULL: all).
-create function reactor.claim(worker_id uuid, batch int, queues text[], types text[], quotas int[])
-    returns setof reactor.jobs
+-- What a handler needs to know of its job. Not the whole row: at full speed the columns count.
+create type reactor.claimed as (
+    id bigint, job_type text, payload jsonb, pipeline_id uuid, parent_id bigint, queue text, priority smallint, tags text[],
+    scope text, attempt_id uuid, attempts int, quota int, timeout_seconds real, created_at timestamptz,
+    started_at timestamptz, locked_at timestamptz);
+
+-- Up to `batch` ready jobs of these types (with the attempts their handlers registered) and queues (NULL: all).
+-- Or, with `single`, that one job: no row when it can't be had now, and then nothing has changed.
+create function reactor.claim(
+    worker_id uuid, batch int, queues text[], types text[], quotas int[], single bigint default null)
+    returns setof reactor.claimed
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     worker reactor.workers;
@@ -134,74 +128,70 @@ begin
     end if;
     -- Jobs that were parked leave their place to others: look again, so that a busy scope does not cost a batch.
     for round in 1 .. 20 loop
-        select array_agg(q.queue), array_agg(q.room) into open_queue, rooms from reactor.open_queues(queues) q;
-        exit when open_queue is null;
+        if single is not null then
+            select array[j.id], array[j.scope::text], array[j.job_type::text] into ids, scopes, types
+            from reactor.jobs j
+            where j.id = single and j.state = 'pending' and j.job_type is not null
+                and (j.run_after is null or j.run_after <= clock_timestamp())
+                and j.attempts < coalesce(j.max_attempts, quotas[1], 3)
+                and exists (
+                    select from reactor.open_queues(array[j.queue::text]) q where q.room is null or q.room > 0)
+            for no key update skip locked;
+        else
+            select array_agg(q.queue), array_agg(q.room) into open_queue, rooms from reactor.open_queues(queues) q;
 
-        -- First who would be next over all queues and types, without a lock; then as many of each kind as that gave, with.
-        -- Locking at once would lock a whole batch of each kind, and other pods would take the rest for taken.
-        select array_agg(l.id order by l.priority, l.id), array_agg(l.scope order by l.priority, l.id)
-        into ids, scopes
-        from (
-            select next.queue, next.job_type, next.quota, count(*) as n
+            -- First who would be next over all queues and types, without a lock; then as many of each kind as that gave,
+            -- with. Locking at once would lock a whole batch of each kind, and other pods would take the rest for taken.
+            select array_agg(l.id order by l.priority, l.id), array_agg(l.scope order by l.priority, l.id)
+            into ids, scopes
             from (
-                select c.queue, c.job_type, c.quota
+                select next.queue, next.job_type, next.quota, count(*) as n
                 from (
-                    select o.queue, o.room, t.job_type, t.quota, r.priority, r.id,
-                        row_number() over (partition by o.queue order by r.priority, r.id) as place
-                    from unnest(open_queue, rooms) o (queue, room)
-                    cross join unnest(types, quotas) t (job_type, quota)
-                    cross join lateral (
-                        select j.priority, j.id from reactor.jobs j
-                        where j.state = 'pending' and j.run_after is null and not j.parked
-                            and j.queue = o.queue and j.job_type = t.job_type
-                        order by j.priority, j.id limit least(remaining, o.room)) r
-                ) c
-                where c.room is null or c.place <= c.room
-                order by c.priority, c.id limit remaining
-            ) next
-            group by next.queue, next.job_type, next.quota
-        ) kind
-        cross join lateral (
-            select j.id, j.scope, j.priority from reactor.jobs j
-            where j.state = 'pending' and j.run_after is null and not j.parked
-                and j.queue = kind.queue and j.job_type = kind.job_type
-                and j.attempts < coalesce(j.max_attempts, kind.quota, 3)
-            order by j.priority, j.id limit kind.n
-            for no key update skip locked) l;
+                    select c.queue, c.job_type, c.quota
+                    from (
+                        select o.queue, o.room, t.job_type, t.quota, r.priority, r.id,
+                            row_number() over (partition by o.queue order by r.priority, r.id) as place
+                        from unnest(open_queue, rooms) o (queue, room)
+                        cross join unnest(types, quotas) t (job_type, quota)
+                        cross join lateral (
+                            select j.priority, j.id from reactor.jobs j
+                            where j.state = 'pending' and j.run_after is null and not j.parked
+                                and j.queue = o.queue and j.job_type = t.job_type
+                            order by j.priority, j.id limit least(remaining, o.room)) r
+                    ) c
+                    where c.room is null or c.place <= c.room
+                    order by c.priority, c.id limit remaining
+                ) next
+                group by next.queue, next.job_type, next.quota
+            ) kind
+            cross join lateral (
+                select j.id, j.scope, j.priority from reactor.jobs j
+                where j.state = 'pending' and j.run_after is null and not j.parked
+                    and j.queue = kind.queue and j.job_type = kind.job_type
+                    and j.attempts < coalesce(j.max_attempts, kind.quota, 3)
+                order by j.priority, j.id limit kind.n
+                for no key update skip locked) l;
+        end if;
         exit when ids is null;
 
-        select a.admitted, a.parked_some into admission from reactor.admit(ids, scopes, park => true) a;
-        return query select t.* from reactor.take(admission.admitted, worker, types, quotas) t;
+        select a.admitted, a.parked_some into admission from reactor.admit(ids, scopes, park => single is null) a;
+        -- From here on every write to these jobs needs their new attempt_id.
+        return query
+            update reactor.jobs j set
+                state = 'running', attempt_id = gen_random_uuid(), worker_id = worker.id, locked_by = worker.pod,
+                locked_at = clock_timestamp(), started_at = coalesce(j.started_at, clock_timestamp()),
+                attempts = j.attempts + 1, quota = coalesce(j.max_attempts, t.quota, 3),
+                is_current = j.scope is not null, parked = false, run_after = null, broken_by = null, finished_at = null,
+                changed = pg_current_xact_id()
+            from unnest(types, quotas) t (job_type, quota)
+            where j.id = any (admission.admitted) and t.job_type = j.job_type
+            returning j.id, j.job_type::text, j.payload::jsonb, j.pipeline_id, j.parent_id, j.queue::text,
+                j.priority::smallint, j.tags::text[], j.scope::text, j.attempt_id, j.attempts, j.quota, j.timeout_seconds,
+                j.created_at, j.started_at, j.locked_at;
         remaining := remaining - coalesce(cardinality(admission.admitted), 0);
         exit when remaining <= 0 or not admission.parked_some;
     end loop;
 end
 $$;
-comment on function reactor.claim is 'Claims up to `batch` due jobs for a live worker; returns their rows.';
-
--- One job by its id; no row when it can't be had now, and then nothing has changed.
-create function reactor.claim_job(job_id bigint, worker_id uuid, quota int) returns setof reactor.jobs
-language plpgsql set search_path = pg_catalog, pg_temp as $$
-declare
-    worker reactor.workers;
-    candidate record;
-    admitted bigint[];
-begin
-    select c.* into worker from reactor.claimant(claim_job.worker_id) c;
-    if not found then
-        return;
-    end if;
-    select j.id, j.scope, j.job_type into candidate
-    from reactor.jobs j
-    where j.id = claim_job.job_id and j.state = 'pending' and j.job_type is not null
-        and (j.run_after is null or j.run_after <= clock_timestamp())
-        and j.attempts < coalesce(j.max_attempts, claim_job.quota, 3)
-        and exists (select from reactor.open_queues(array[j.queue::text]) q where q.room is null or q.room > 0)
-    for no key update skip locked;
-    if found then
-        select a.admitted into admitted from reactor.admit(array[candidate.id], array[candidate.scope]::text[], park => false) a;
-        return query select t.* from reactor.take(admitted, worker, array[candidate.job_type]::text[], array[claim_job.quota]) t;
-    end if;
-end
-$$;
-comment on function reactor.claim_job is 'Claims this one job for a live worker, if it can be had now.';
+comment on function reactor.claim is
+    'Claims up to `batch` due jobs for a live worker, or with `single` that one job; returns what their handlers need.';

@@ -1,6 +1,7 @@
 -- The roles stay: they belong to the server, and other databases may use them.
-drop function reactor.submit, reactor.submit_many, reactor.retry, reactor.reconcile, reactor.claim_job, reactor.claim,
-    reactor.open_queues, reactor.claimant, reactor.take, reactor.admit;
+drop function reactor.submit, reactor.submit_many, reactor.retry, reactor.reconcile, reactor.claim, reactor.open_queues,
+    reactor.claimant, reactor.admit;
+drop type reactor.claimed;
 drop table reactor.audit, reactor.schedules, reactor.queues, reactor.workers, reactor.attempts, reactor.steps,
     reactor.dependencies, reactor.jobs, reactor.settings;
 drop function reactor.after_jobs_updated, reactor.after_dependencies_inserted, reactor.find_cycle, reactor.reconsider,
