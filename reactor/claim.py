@@ -1,9 +1,13 @@
 """Takes due jobs for a worker, each at most once."""
 
+import asyncpg
+
 from reactor import statements
 from reactor.database import Connection
 from reactor.job import Job
 from reactor.lease import Worker
+from reactor.outcome import Ending, Failed
+from reactor.settle import settle
 
 
 async def claim(connection: Connection, worker: Worker, limit: int) -> list[Job]:
@@ -16,15 +20,29 @@ async def claim(connection: Connection, worker: Worker, limit: int) -> list[Job]
         list(worker.job_types),
         list(worker.job_types.values()),
     )
-    return [Job.from_record(record) for record in records]
+    return await _readable(connection, records)
 
 
 async def claim_one(connection: Connection, worker: Worker, job_id: int, quota: int | None = None) -> Job | None:
     """This job, if it can be had now. `quota`: the attempts that its handler registered."""
     record = await connection.fetchrow(statements.CLAIM_JOB, job_id, worker.id, quota)
-    return None if record is None else Job.from_record(record)
+    return next(iter(await _readable(connection, [record])), None) if record else None
 
 
 async def claim_job(connection: Connection, worker: Worker, job_id: int, quota: int | None = None) -> bool:
     """Whether this job is ours now. False: somebody else has it or it is not due, and nothing has changed."""
     return await claim_one(connection, worker, job_id, quota) is not None
+
+
+async def _readable(connection: Connection, records: list[asyncpg.Record]) -> list[Job]:
+    """The claim is committed by now: a payload that can't be read fails its own job, and not the batch."""
+    jobs, unreadable = [], []
+    for record in records:
+        try:
+            jobs.append(Job.from_record(record))
+        except (ValueError, RecursionError) as error:
+            failure = Failed(f"The payload can't be read: {error}")
+            unreadable.append(Ending(record["id"], record["attempt_id"], failure))
+    if unreadable:
+        await settle(connection, unreadable)
+    return jobs

@@ -10,6 +10,8 @@ from reactor.database import Connection
 from reactor.job import JobState
 from reactor.outcome import Completed, Ending, Errored, Failed, Outcome, Partial, Snoozed
 
+_LONGEST_DELAY_SECONDS = 10 * 365 * 86400.0
+
 
 class _Row(NamedTuple):
     outcome: str
@@ -45,18 +47,46 @@ async def release(
 def _row(outcome: Outcome) -> _Row:
     match outcome:
         case Completed(result, message):
-            return _Row("completed", result=_json(result), message=message)
+            return _with_result("completed", result, message)
         case Partial(result, message):
-            return _Row("partial", result=_json(result), message=message)
+            return _with_result("partial", result, message)
         case Failed(error):
-            return _Row("failed", error=error)
+            return _Row("failed", error=_text(error))
         case Errored(error, retry_after_seconds):
-            return _Row("error", error=error, delay_seconds=retry_after_seconds)
+            return _Row("error", error=_text(error), delay_seconds=_delay(retry_after_seconds))
         case Snoozed(for_seconds, message):
-            return _Row("snoozed", message=message, delay_seconds=for_seconds)
+            return _Row("snoozed", message=_text(message), delay_seconds=_delay(for_seconds))
         case _:
             assert_never(outcome)
 
 
-def _json(value: dict[str, Any] | None) -> str | None:
-    return None if value is None else json.dumps(value)
+def _with_result(state: str, result: dict[str, Any] | None, message: str | None) -> _Row:
+    """A result that the database can't hold fails its own job, and not the batch."""
+    try:
+        encoded = None if result is None else json.dumps(result, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        return _Row("failed", error=_text(f"The handler's result is no JSON: {error}"))
+    if encoded is not None and _has_characters_to_refuse(encoded):
+        return _Row("failed", error="The handler's result has a text with NUL or half a surrogate pair in it.")
+    return _Row(state, result=encoded, message=_text(message))
+
+
+def _has_characters_to_refuse(encoded: str) -> bool:
+    if "\\u0000" in encoded:
+        return True
+    if "\\ud" not in encoded:
+        return False
+    try:
+        json.dumps(json.loads(encoded), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _text(value: str | None) -> str | None:
+    """Error messages come from anywhere: what PostgreSQL's text can't hold is replaced."""
+    return None if value is None else value.replace("\0", "\ufffd").encode(errors="replace").decode()
+
+
+def _delay(seconds: float) -> float:
+    return min(max(seconds, 0.0), _LONGEST_DELAY_SECONDS) if seconds == seconds else 0.0

@@ -13,4 +13,5 @@ with due as materialized (
 select
     (select count(*) from moved)::int as moved,
     (select extract(epoch from min(j.run_after) - clock_timestamp())::float8 from reactor.jobs j
-        where j.state = 'pending' and j.run_after is not null and j.run_after > (select clock_timestamp())) as next_in_seconds
+        where j.state = 'pending' and j.run_after is not null and j.run_after > (select clock_timestamp())
+            and j.run_after < 'infinity') as next_in_seconds

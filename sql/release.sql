@@ -12,16 +12,17 @@ with given as materialized (
         attempts = j.attempts - case when g.free then 1 else 0 end,
         attempt_id = case when g.free or j.attempts < j.quota then null else j.attempt_id end,
         finished_at = case when g.free or j.attempts < j.quota then null else clock_timestamp() end,
-        started_at = case when g.free and j.attempts = 1 then null else j.started_at end,
+        started_at = case when g.free and j.started_at = j.locked_at then null else j.started_at end,
         worker_id = null,
         error = case when g.free then j.error else $4::text end,
         changed = pg_current_xact_id()
     from given g
     where j.id = g.id and j.attempt_id = g.attempt_id and j.state = g.fence
-    returning j.id, j.state, j.attempts, j.locked_by, j.locked_at, g.attempt_id
+    returning j.id, j.state, j.attempts + case when g.free then 1 else 0 end as number, j.locked_by, j.locked_at,
+        g.attempt_id
 ), kept as (
     insert into reactor.attempts (job_id, attempt_id, number, pod, started_at, outcome, error)
-    select r.id, r.attempt_id, r.attempts, r.locked_by, r.locked_at, $3::text, $4::text
+    select r.id, r.attempt_id, r.number, r.locked_by, r.locked_at, $3::text, $4::text
     from released r where r.state = 'pending'
 )
 select id, state from released

@@ -29,7 +29,7 @@ with ended as materialized (
     returning j.id, j.state, j.attempts, j.locked_by, j.locked_at, e.attempt_id, e.outcome, e.error
 ), kept as (
     insert into reactor.attempts (job_id, attempt_id, number, pod, started_at, outcome, error)
-    select s.id, s.attempt_id, s.attempts, s.locked_by, s.locked_at, s.outcome, s.error
+    select s.id, s.attempt_id, s.attempts + case when s.outcome = 'snoozed' then 1 else 0 end, s.locked_by, s.locked_at, s.outcome, s.error
     from settled s where s.state = 'pending'
 )
 select id, state from settled

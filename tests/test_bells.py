@@ -64,7 +64,7 @@ async def test_what_makes_a_job_runnable_rings_for_pods_and_every_change_for_the
         assert await bell.rings() == feed
         await settle(connection, [Ending(second.id, second.attempt_id, Completed())])
         assert await bell.rings() == both, "the next of the scope"
-        [third] = await claim(connection, worker, 1)
+        [third] = await claim(connection, worker, 10)
         assert await bell.rings() == feed
         await settle(connection, [Ending(third.id, third.attempt_id, Errored("no", 3600))])
         assert await bell.rings() == both, "a retry, and the next of the scope"
@@ -76,6 +76,10 @@ async def test_what_makes_a_job_runnable_rings_for_pods_and_every_change_for_the
         assert await bell.rings() == both, "so that the promoter can set its alarm"
         await register_worker(connection, Worker("other", {}), 600)
         assert await bell.rings() == []
+        await connection.execute("insert into reactor.queues (name, paused) values ('q', false)")
+        assert await bell.rings() == ["reactor_jobs"], "a queue was opened"
+        await connection.execute("update reactor.settings set draining = false")
+        assert await bell.rings() == ["reactor_jobs"], "draining ended"
 
 
 async def test_a_released_dependant_rings(database: str, connection: Connection) -> None:
@@ -135,8 +139,8 @@ async def test_a_clock_that_was_set_back_does_not_silence_the_bell(database: str
 
 @pytest.mark.parametrize("table", ["jobs", "steps"])
 async def test_changed_is_kept_true_whoever_writes(connection: Connection, table: str) -> None:
-    await connection.execute("insert into reactor.jobs (job_type, changed) values ('a', '3')")
-    await connection.execute("insert into reactor.steps (job_id, name, position, changed) values (1, 's', 1, '3')")
+    await connection.execute("insert into reactor.jobs (job_type) values ('a')")
+    await connection.execute("insert into reactor.steps (job_id, name, position) values (1, 's', 1)")
     for statement in (
         f"select 1 from reactor.{table}",
         f"update reactor.{table} set state = 'completed'",

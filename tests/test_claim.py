@@ -336,6 +336,88 @@ async def test_started_at_stays_and_locked_at_is_renewed_over_retries(
     assert (await row(job_id))["finished_at"] is not None
 
 
+async def test_an_unreadable_payload_fails_its_own_job_and_not_the_batch(
+    connection: Connection, worker: Worker, row: Row
+) -> None:
+    bad = [
+        await insert(connection, payload='{"n": 1e5000}'),
+        await insert(connection, payload='{"n": ' + "[" * 2000 + "]" * 2000 + "}"),
+    ]
+    good = await insert(connection)
+    assert [job.id for job in await claim(connection, worker, 10)] == [good]
+    for job_id in bad:
+        after = await row(job_id)
+        assert after["state"] == "failed"
+        assert after["error"].startswith("The payload can't be read: ")
+    assert await claim_one(connection, worker, await insert(connection, payload='{"n": 1e5000}')) is None
+
+
+async def test_a_quota_that_was_granted_is_not_taken_back(connection: Connection, row: Row) -> None:
+    """A handler is deployed with fewer attempts: jobs on their way keep theirs, and nobody is stuck behind them."""
+    generous, strict = Worker("old", {"work": 5}), Worker("new", {"work": 1, "other": 1})
+    for worker in (generous, strict):
+        await register_worker(connection, worker, 600)
+    job_id = await insert(connection)
+    assert (job := await claim_one(connection, generous, job_id, 5))
+    await settle(connection, [Ending(job_id, job.attempt_id, Errored("x"))])
+    other = await insert(connection, job_type="other")
+    assert [job.id for job in await claim(connection, strict, 1)] == [job_id]
+    assert [job.id for job in await claim(connection, strict, 1)] == [other]
+    assert (await row(job_id))["quota"] == 5
+
+
+async def test_rows_that_somebody_has_locked_do_not_hide_the_others(connection: Connection, database: str) -> None:
+    worker = Worker("pod", {"a": 3, "b": 3})
+    await register_worker(connection, worker, 600)
+    locked = [await insert(connection, job_type="a") for _ in range(10)]
+    behind = await insert(connection, job_type="b")
+    async with connect(database, name="other") as other, other.transaction():
+        await other.execute("select from reactor.jobs where id = any($1) for update", locked)
+        assert [job.id for job in await claim(connection, worker, 5)] == [behind]
+
+
+async def test_a_long_line_before_a_busy_scope_does_not_hide_the_others(connection: Connection, worker: Worker) -> None:
+    await submit_many(connection, [NewJob(job_type="work", scope="s") for _ in range(500)])
+    free = await insert(connection)
+    assert len(await claim(connection, worker, 1)) == 1
+    assert [job.id for job in await claim(connection, worker, 1)] == [free]
+
+
+async def test_a_scope_whose_last_run_is_locked_does_not_stop_the_queue(
+    connection: Connection, worker: Worker, database: str
+) -> None:
+    last = await insert(connection, scope="s")
+    assert (job := await claim_one(connection, worker, last))
+    await finish(connection, job)
+    await insert(connection, scope="s")
+    free = await insert(connection)
+    async with connect(database, name="other") as other, other.transaction():
+        await other.execute("select from reactor.jobs where id = $1 for share", last)
+        assert [job.id for job in await claim(connection, worker, 1)] == [free]
+
+
+async def test_limited_queues_claimed_from_all_sides_never_deadlock(
+    connection: Connection, connections: list[Connection]
+) -> None:
+    await connection.execute("insert into reactor.queues (name, max_running) values ('a', 3), ('b', 2)")
+    jobs = [NewJob(job_type="work", queue="ab"[n % 2], scope=f"s{n % 5}" if n % 3 else None) for n in range(300)]
+    await submit_many(connection, jobs)
+    done = 0
+
+    async def pod(number: int, own: Connection) -> None:
+        nonlocal done
+        worker = Worker(f"pod-{number}", {"work": 3})
+        await register_worker(own, worker, 600)
+        async with asyncio.timeout(60):
+            while done < 300:
+                batch = await claim(own, worker, 4)
+                await finish(own, *batch)
+                done += len(batch)
+
+    await asyncio.gather(*map(pod, range(4), connections))
+    assert done == 300
+
+
 async def test_the_claim_walks_its_index_and_not_the_table(connection: Connection, worker: Worker) -> None:
     """Beside finished jobs, jobs of another type, scheduled and parked ones, which it does not look at."""
     await connection.execute("set session_replication_role = replica")

@@ -223,10 +223,10 @@ async def test_a_dependency_inserted_while_its_predecessor_settles_is_never_miss
             assert (await states(connection, {"it": dependant}))["it"] == "pending"
 
 
-async def test_a_settle_waits_for_a_producer_that_is_adding_a_dependant(
+async def test_a_settle_waits_for_a_producer_that_is_connecting_a_dependant(
     connection: Connection, worker: Worker, database: str
 ) -> None:
-    """The other order of the race above, forced."""
+    """The other order of the race above, forced by checking constraints before the commit."""
     [needed] = await submit_many(connection, [NewJob(job_type="work")])
     assert (job := await claim_one(connection, worker, needed.id))
     async with connect(database, name="producer") as producer:
@@ -234,12 +234,85 @@ async def test_a_settle_waits_for_a_producer_that_is_adding_a_dependant(
         await transaction.start()
         [dependant] = await submit_many(producer, [NewJob(job_type="other")])
         await producer.execute("insert into reactor.dependencies values ($1, $2)", dependant.id, needed.id)
+        await producer.execute("set constraints all immediate")
         settling = asyncio.create_task(settle(connection, [Ending(job.id, job.attempt_id, Completed())]))
         while not await producer.fetchval("select exists (select from pg_locks where not granted)"):
             await asyncio.sleep(0.005)
         await transaction.commit()
         assert await settling
     assert (await states(connection, {"it": dependant.id}))["it"] == "pending"
+
+
+async def test_a_producer_that_stays_open_holds_up_nobody(
+    connection: Connection, worker: Worker, database: str
+) -> None:
+    [needed, other] = await submit_many(connection, [NewJob(job_type="work") for _ in range(2)])
+    async with connect(database, name="producer") as producer, producer.transaction():
+        [dependant] = await submit_many(producer, [NewJob(job_type="work")])
+        await producer.execute("insert into reactor.dependencies values ($1, $2)", dependant.id, needed.id)
+        jobs = await claim(connection, worker, 10)
+        assert {job.id for job in jobs} == {needed.id, other.id}
+        written = await settle(connection, [Ending(job.id, job.attempt_id, Completed()) for job in jobs])
+        assert len(written) == 2
+    assert [job.id for job in await claim(connection, worker, 10)] == [dependant.id]
+
+
+async def test_edges_after_constraints_were_set_immediate_count_too(connection: Connection) -> None:
+    async with connection.transaction():
+        ids = [job.id for job in await submit_many(connection, [NewJob(job_type="work") for _ in range(3)])]
+        await connection.execute("set constraints all immediate")
+        await connection.execute("insert into reactor.dependencies values ($1, $2)", ids[1], ids[0])
+        await connection.execute("insert into reactor.dependencies values ($1, $2)", ids[2], ids[1])
+    assert list((await states(connection, dict(zip("abc", ids, strict=True)))).values()) == [
+        "pending",
+        "waiting",
+        "waiting",
+    ]
+
+
+async def test_a_retry_that_races_with_another_predecessors_end_loses_nobody(
+    connection: Connection, worker: Worker, database: str
+) -> None:
+    """c needs a, which failed and is retried, and b, which ends at that moment."""
+    async with connect(database, name="operator") as operator:
+        for turn in range(150):
+            ids = await dag(connection, "c<a c<b")
+            await end(connection, worker, ids["a"], Failed("x"))
+            assert (job := await claim_one(connection, worker, ids["b"]))
+            outcome = Failed("y") if turn % 2 else Completed()
+            await asyncio.gather(
+                operator.fetch(statements.RETRY, [ids["a"]]),
+                settle(connection, [Ending(job.id, job.attempt_id, outcome)]),
+            )
+            await end(connection, worker, ids["a"])
+            assert (await states(connection, ids))["c"] == ("cancelled" if turn % 2 else "pending")
+            await connection.execute("update reactor.jobs set state = 'completed' where state = 'pending'")
+    assert await connection.fetch(statements.RECONCILE, 10) == []
+
+
+async def test_jobs_of_a_chain_that_are_retried_together_run_in_order_again(
+    connection: Connection, worker: Worker
+) -> None:
+    ids = await dag(connection, "b<a c<b")
+    for name in "abc":
+        await end(connection, worker, ids[name])
+    await connection.fetch(statements.RETRY, [ids["a"], ids["c"], ids["b"]])
+    assert await states(connection, ids) == {"a": "pending", "b": "waiting", "c": "waiting"}
+    for name in "abc":
+        await end(connection, worker, ids[name])
+
+
+async def test_jobs_can_not_be_ended_in_a_snapshot_that_hides_their_dependants(
+    connection: Connection, worker: Worker
+) -> None:
+    [made] = await submit_many(connection, [NewJob(job_type="work")])
+    assert (job := await claim_one(connection, worker, made.id))
+    with pytest.raises(asyncpg.FeatureNotSupportedError, match="repeatable read") as caught:
+        async with connection.transaction(isolation="repeatable_read"):
+            await settle(connection, [Ending(job.id, job.attempt_id, Completed())])
+    assert "READ COMMITTED" in (caught.value.hint or "")
+    async with connection.transaction(isolation="repeatable_read"):
+        await submit_many(connection, [NewJob(job_type="work", idempotency_key="k") for _ in range(2)])
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,15 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 from uuid import uuid4
 
 import asyncpg
 import pytest
 
+from reactor import statements
 from reactor.claim import claim
-from reactor.database import Connection
+from reactor.database import Connection, connect
 from reactor.lease import Worker, register_worker
 from reactor.migrate import migrate, migrate_down
 from reactor.outcome import Completed, Ending
@@ -75,6 +77,11 @@ DENIED = [
     "select reactor.free_scopes('{s}')",
     "select reactor.retry('{1}')",
     "select reactor.reconcile(1)",
+    "select reactor.cancel('{1}', 'x')",
+    "select reactor.sweep(1)",
+    "select reactor.prune(0, '{pending}', 1, false)",
+    "select reactor.ring_jobs()",
+    "insert into reactor.jobs (job_type, inserted_by) values ('a', '1')",
     "select setval('reactor.jobs_bell', 1)",
     "select last_value from reactor.jobs_bell",
     "create table reactor.mine (x int)",
@@ -126,6 +133,31 @@ async def test_a_producer_can_not_make_anothers_job_wait(connection: Connection)
             await connection.execute("insert into reactor.dependencies (job_id, depends_on) values (1, 2)")
 
 
+async def test_a_producer_can_not_touch_a_job_that_came_after_its_transaction_began(
+    database: str, connection: Connection
+) -> None:
+    """It lets somebody's parked job out by ending its own of that scope, and then tries to make it wait."""
+    worker = Worker("pod", {"a": 3})
+    await register_worker(connection, worker, 60)
+    failed = await connection.fetchval("insert into reactor.jobs (job_type) values ('x') returning id")
+    await connection.execute("update reactor.jobs set state = 'failed'")
+    async with connect(database, name="attacker") as attacker, acting_as(attacker, "reactor_producer"):
+        transaction = attacker.transaction()
+        await transaction.start()
+        await attacker.execute("select 1")
+        await connection.execute("insert into reactor.jobs (job_type, scope) values ('a', 's'), ('a', 's')")
+        [holder] = await claim(connection, worker, 10)
+        await settle(connection, [Ending(holder.id, holder.attempt_id, Completed())])
+        own = await attacker.fetchval("insert into reactor.jobs (job_type, scope) values ('b', 's') returning id")
+        await attacker.execute("insert into reactor.dependencies (job_id, depends_on) values ($1, $2)", own, failed)
+        await attacker.execute("set constraints all immediate")
+        with pytest.raises(asyncpg.ObjectNotInPrerequisiteStateError):
+            await attacker.execute(
+                "insert into reactor.dependencies (job_id, depends_on) values ($1, $2)", holder.id + 1, own
+            )
+        await transaction.rollback()
+
+
 async def test_a_worker_may_run_jobs_and_not_change_the_schema(connection: Connection) -> None:
     await connection.execute("insert into reactor.jobs (job_type, scope) values ('a', 's'), ('a', 's')")
     async with acting_as(connection, "reactor_worker"):
@@ -134,7 +166,21 @@ async def test_a_worker_may_run_jobs_and_not_change_the_schema(connection: Conne
         for _ in range(2):
             [job] = await claim(connection, worker, 10)
             assert await settle(connection, [Ending(job.id, job.attempt_id, Completed())])
+        calls: dict[str, list[Any]] = {
+            "RETRY": [[1]],
+            "CANCEL": [[1], "x"],
+            "RECONCILE": [10],
+            "SWEEP": [10],
+            "RECOVER": [2],
+            "PROMOTE": [10],
+            "UNPARK": [],
+            "PRUNE": [0.0, ["completed", "cancelled"], 10, False],
+        }
+        for name, arguments in calls.items():
+            await connection.fetch(getattr(statements, name), *arguments)
+        assert await connection.fetchval("select count(*) from reactor.jobs") == 0
         for statement in (
+            "insert into reactor.jobs (job_type, changed) values ('a', '3')",
             "drop table reactor.jobs",
             "alter table reactor.jobs add x int",
             "create table reactor.x ()",

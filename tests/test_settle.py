@@ -106,6 +106,32 @@ async def test_many_outcomes_are_one_statement_and_stale_ones_are_left_out(
     assert await settle(connection, []) == {}
 
 
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Completed({"x": float("nan")}),
+        Completed({"x": "\0"}),
+        Completed({"x": "\ud800"}),
+        Completed({"x": object()}),
+        Failed("a\0b \ud800"),
+        Errored("x", float("inf")),
+        Errored("x", float("nan")),
+        Snoozed(1e30),
+    ],
+)
+async def test_an_outcome_that_can_not_be_written_as_it_is_harms_no_other(
+    connection: Connection, worker: Worker, outcome: Outcome
+) -> None:
+    odd, plain = [await running(connection, worker) for _ in range(2)]
+    endings = [
+        Ending(odd.id, odd.attempt_id, outcome),
+        Ending(plain.id, plain.attempt_id, Completed({"x": "\U0001f600"})),
+    ]
+    written = await settle(connection, endings)
+    assert written[plain.id] is JobState.COMPLETED
+    assert written[odd.id] is (JobState.PENDING if isinstance(outcome, Errored | Snoozed) else JobState.FAILED)
+
+
 async def test_of_two_writers_with_one_attempt_one_wins(connection: Connection, worker: Worker, database: str) -> None:
     job = await running(connection, worker)
     async with connect(database, name="other") as other:
@@ -135,7 +161,7 @@ async def test_a_release_is_free_but_not_for_ever(connection: Connection, worker
         if again := await claim_one(connection, worker, job.id, 2):
             job = again
     assert states == [JobState.PENDING, JobState.FAILED]
-    assert len(await attempts(connection, job.id)) == 11
+    assert [number for number, _, _ in await attempts(connection, job.id)] == [1] * 11
 
 
 async def test_a_crash_is_charged_and_the_last_one_fails_the_job(
@@ -234,6 +260,30 @@ async def test_the_sweeper_and_a_settling_worker_do_not_both_win(
             assert bool(swept) != bool(settled)
 
 
+async def test_a_heartbeat_that_has_not_committed_yet_keeps_its_worker_alive(
+    connection: Connection, worker: Worker, database: str
+) -> None:
+    """A slow commit (a stalled disk, a synchronous standby) outlasts the lease; the worker was told that it lives."""
+    job = await running(connection, worker)
+    async with connect(database, name="worker") as own, own.transaction():
+        assert await heartbeat(own, worker.id, 60) == {job.id: job.attempt_id}
+        async with connect(database, name="clock") as clock:
+            await clock.execute("set lock_timeout = '50ms'")
+            assert await clock.fetch(statements.SWEEP, 10) == []
+            assert await clock.fetch(statements.RECOVER, job.id) == []
+
+
+async def test_an_expired_lease_is_swept_once_it_is_buried(
+    connection: Connection, worker: Worker, database: str
+) -> None:
+    job = await running(connection, worker)
+    await connection.execute("update reactor.workers set lease_until = clock_timestamp() - interval '1 s'")
+    async with connect(database, name="other") as other, other.transaction():
+        await other.execute("select from reactor.workers for update")
+        assert await connection.fetch(statements.SWEEP, 10) == [], "somebody has the worker's row"
+    assert [r["id"] for r in await connection.fetch(statements.SWEEP, 10)] == [job.id]
+
+
 async def test_recover_takes_a_job_from_a_dead_worker_only(connection: Connection, worker: Worker, row: Row) -> None:
     """P7: with a fresh quota, to run at once."""
     job = await running(connection, worker)
@@ -268,6 +318,13 @@ async def test_due_jobs_are_promoted_and_the_next_alarm_is_told(connection: Conn
     assert promoted["moved"] == 2
     assert 3500 < promoted["next_in_seconds"] <= 3600
     assert [job.id for job in await claim(connection, worker, 10)] == ids[:2]
+
+
+async def test_a_job_that_never_comes_due_does_not_stop_the_promoter(connection: Connection) -> None:
+    await connection.execute("insert into reactor.jobs (job_type, run_after) values ('work', 'infinity')")
+    promoted = await connection.fetchrow(statements.PROMOTE, 10)
+    assert promoted
+    assert (promoted["moved"], promoted["next_in_seconds"]) == (0, None)
 
 
 async def test_retrying_by_hand_starts_a_new_run(connection: Connection, worker: Worker, row: Row) -> None:
@@ -311,4 +368,40 @@ async def test_prune_removes_whole_finished_pipelines(connection: Connection, wo
     assert (pruned["pipelines"], pruned["jobs"]) == (1, 1)
     left = {r["id"] for r in await connection.fetch("select id from reactor.jobs")}
     assert old.id not in left
+    await connection.execute("update reactor.jobs set worker_id = gen_random_uuid() where id = $1", current.id)
+    pruned = await connection.fetchrow(statements.PRUNE, 30 * 86400.0, states, 100, False)
+    assert pruned
+    assert pruned["jobs"] == 0, "its handler has not stopped yet"
     assert {current.id, young.id, unfinished_pipeline.id} <= left
+
+
+async def test_prune_leaves_a_job_that_is_being_retried(connection: Connection, worker: Worker, database: str) -> None:
+    job = await running(connection, worker)
+    await settle(connection, [Ending(job.id, job.attempt_id, Failed("x"))])
+    async with connect(database, name="operator") as operator:
+        transaction = operator.transaction()
+        await transaction.start()
+        await operator.fetch(statements.RETRY, [job.id])
+        pruning = asyncio.create_task(connection.fetchrow(statements.PRUNE, 0.0, ["failed"], 10, False))
+        while not await operator.fetchval("select exists (select from pg_locks where not granted)"):
+            await asyncio.sleep(0.005)
+        await transaction.commit()
+        pruned = await pruning
+    assert pruned
+    assert pruned["jobs"] == 0
+
+
+async def test_cancelling_parked_jobs_while_their_scope_moves_on_never_deadlocks(
+    connection: Connection, worker: Worker, database: str
+) -> None:
+    async with connect(database, name="operator") as operator:
+        for turn in range(60):
+            jobs = await submit_many(connection, [NewJob(job_type="work", scope=f"s{turn}") for _ in range(4)])
+            [job] = await claim(connection, worker, 10)
+            await asyncio.gather(
+                settle(connection, [Ending(job.id, job.attempt_id, Completed())]),
+                operator.fetch(statements.CANCEL, [j.id for j in jobs[1:3]], "no"),
+            )
+            [last] = await claim(connection, worker, 10)
+            assert last.id == jobs[3].id
+            await settle(connection, [Ending(last.id, last.attempt_id, Completed())])

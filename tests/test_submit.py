@@ -56,7 +56,7 @@ async def test_a_bare_insert_is_all_a_service_needs(connection: Connection) -> N
     )
     assert row
     assert (row["state"], row["queue"], row["priority"], row["attempts"]) == ("pending", "default", 0, 0)
-    assert row["pipeline_id"].version == 7
+    assert (await submit(connection, "csv_ingest")).pipeline_id.version == 7
 
 
 @pytest.mark.parametrize("commits", [True, False])
@@ -209,7 +209,13 @@ async def test_of_ten_at_once_one_is_created(database: str, connection: Connecti
         ("(job_type, priority) values ('a', -1001)", "priority -1001 is out of range"),
         ("(job_type, scope) values ('a', '')", "no scope or idempotency_key"),
         ("(job_type, max_attempts) values ('a', 0)", "max_attempts is less than 1"),
-        ("(job_type, timeout_seconds) values ('a', 0)", "timeout_seconds is not positive"),
+        ("(job_type, timeout_seconds) values ('a', 0)", "timeout_seconds is not a positive number"),
+        ("(job_type, timeout_seconds) values ('a', 'infinity')", "timeout_seconds is not a positive number"),
+        (
+            "(job_type, payload) values ('a', '{\"n\": 1e100000, \"m\": [%s]}')" % ",".join(["1e100000"] * 11),
+            "larger than 1 MB",
+        ),
+        ("(job_type, scope) values ('a', repeat('\U0001f600', 251))", "no scope or idempotency_key"),
         ("(job_type, tags) values ('a', array_fill('t'::text, array[51]))", "too many tags"),
     ],
 )
@@ -244,6 +250,31 @@ async def test_what_python_can_tell_is_refused_before_the_database_is_asked(conn
 async def test_an_unknown_key_in_sql_is_refused_by_name(connection: Connection) -> None:
     with pytest.raises(asyncpg.CheckViolationError, match="a job has no 'colour'"):
         await connection.execute('select reactor.submit_many(\'[{"job_type": "a", "colour": "blue"}]\')')
+
+
+@pytest.mark.parametrize(
+    ("call", "complaint"),
+    [
+        ("reactor.submit('a', priority => 100000)", "priority 100000 is out of range"),
+        ("reactor.submit_many('{}')", "not an array of objects"),
+        ("reactor.submit_many('[1]')", "not an array of objects"),
+        ("reactor.submit_many(null)", "not an array of objects"),
+        ('reactor.submit_many(\'[{"job_type": "a", "priority": 100000}]\')', "priority 100000 is out of range"),
+    ],
+)
+async def test_a_call_that_does_not_fit_is_refused_with_a_remedy(
+    connection: Connection, call: str, complaint: str
+) -> None:
+    with pytest.raises(asyncpg.CheckViolationError, match=complaint) as caught:
+        await connection.execute(f"select {call}")
+    assert caught.value.hint
+
+
+async def test_the_longest_names_fit_into_every_index(connection: Connection) -> None:
+    job = NewJob(job_type="é" * 100, queue="é" * 100, scope="é" * 500, idempotency_key="é" * 500, exclusive=True)
+    [made] = await submit_many(connection, [job])
+    await connection.execute("update reactor.jobs set parked = true")
+    assert made.outcome == "created"
 
 
 async def test_a_run_after_in_the_past_means_now(connection: Connection) -> None:

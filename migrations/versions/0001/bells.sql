@@ -7,62 +7,78 @@ comment on sequence reactor.jobs_bell is 'When the channel reactor_jobs was last
 create sequence reactor.feed_bell minvalue 0 start 0;
 comment on sequence reactor.feed_bell is 'When the channel reactor_feed was last notified, in milliseconds.';
 
-create function reactor.ring_jobs() returns trigger
+create function reactor.ring(bell regclass, channel text, silence_ms int) returns void
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    now_ms bigint := date_part('epoch', clock_timestamp()) * 1000;
+    since_ms bigint := now_ms - pg_sequence_last_value(bell);
+begin
+    -- NULL: never rung. Negative: the clock was set back.
+    if since_ms is null or since_ms >= silence_ms or since_ms < 0 then
+        perform setval(bell, now_ms);
+        perform pg_notify(channel, '');
+    end if;
+end
+$$;
+
+-- Something may be runnable now: wakes the pods, at most once in 5 ms.
+create function reactor.ring_jobs() returns void
+language sql set search_path = pg_catalog, pg_temp return reactor.ring('reactor.jobs_bell', 'reactor_jobs', 5);
+
+-- Something that is shown has changed: wakes the feeds, at most once in 20 ms.
+create function reactor.ring_feed() returns void
+language sql set search_path = pg_catalog, pg_temp return reactor.ring('reactor.feed_bell', 'reactor_feed', 20);
+
+-- Producers' transactions ring at commit: one that rang earlier and stayed open would leave its neighbours, who found the
+-- bell rung, with nobody woken. Only the first row of a transaction queues the event; a transaction-local setting notes
+-- that (a rolled-back savepoint takes the note back together with the event). The engine's own transactions are short and
+-- ring when they write (consequences.sql).
+create function reactor.first_insert() returns boolean
+language plpgsql as $$
+begin
+    return case when pg_catalog.current_setting('reactor.inserted', true) = 'yes' then false
+        else pg_catalog.set_config('reactor.inserted', 'yes', true) is not null end;
+end
+$$;
+
+-- Written out rather than through ring_jobs and ring_feed: every lone insert pays for each call.
+create function reactor.after_insert() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    now_ms bigint := extract(epoch from clock_timestamp()) * 1000;
-    last_ms bigint;
+    now_ms bigint := date_part('epoch', clock_timestamp()) * 1000;
+    since_ms bigint := now_ms - pg_sequence_last_value('reactor.jobs_bell');
 begin
-    select b.last_value into last_ms from reactor.jobs_bell b;
-    -- A last ring in the future: the clock was set back.
-    if now_ms - last_ms >= 5 or now_ms < last_ms then
+    if since_ms is null or since_ms >= 5 or since_ms < 0 then
         perform setval('reactor.jobs_bell', now_ms);
         perform pg_notify('reactor_jobs', '');
+        perform reactor.ring_feed();
     end if;
     return null;
 end
 $$;
 
-create function reactor.ring_feed() returns trigger
+create constraint trigger after_insert after insert on reactor.jobs
+    deferrable initially deferred for each row when (reactor.first_insert()) execute function reactor.after_insert();
+
+create function reactor.after_steps_written() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-declare
-    now_ms bigint := extract(epoch from clock_timestamp()) * 1000;
-    last_ms bigint;
 begin
-    select b.last_value into last_ms from reactor.feed_bell b;
-    if now_ms - last_ms >= 20 or now_ms < last_ms then
-        perform setval('reactor.feed_bell', now_ms);
-        perform pg_notify('reactor_feed', '');
-    end if;
+    perform reactor.ring_feed();
     return null;
 end
 $$;
+create trigger after_write after insert or update on reactor.steps
+    for each statement execute function reactor.after_steps_written();
 
--- Rung at commit: a transaction that rang earlier and stays open would leave its neighbours, who found the bell rung, with
--- nobody woken. Only the first row of a transaction queues the event: the condition notes in a transaction-local setting
--- that it is queued (a rolled-back savepoint takes the note back with the event).
-create constraint trigger ring_jobs_on_insert after insert on reactor.jobs
-    deferrable initially deferred for each row
-    when (case when current_setting('reactor.jobs_rung', true) = 'yes' then false
-        else set_config('reactor.jobs_rung', 'yes', true) = 'yes' end)
-    execute function reactor.ring_jobs();
-
-create constraint trigger ring_jobs_on_update after update on reactor.jobs
-    deferrable initially deferred for each row
-    when (case when new.state <> 'pending' or new.parked or (old.state = 'pending' and not old.parked
-            and old.run_after is not distinct from new.run_after) then false
-        when current_setting('reactor.jobs_rung', true) = 'yes' then false
-        else set_config('reactor.jobs_rung', 'yes', true) = 'yes' end)
-    execute function reactor.ring_jobs();
-
-create constraint trigger ring_feed after insert or update on reactor.jobs
-    deferrable initially deferred for each row
-    when (case when current_setting('reactor.feed_rung', true) = 'yes' then false
-        else set_config('reactor.feed_rung', 'yes', true) = 'yes' end)
-    execute function reactor.ring_feed();
-
-create constraint trigger ring_feed after insert or update on reactor.steps
-    deferrable initially deferred for each row
-    when (case when current_setting('reactor.feed_rung', true) = 'yes' then false
-        else set_config('reactor.feed_rung', 'yes', true) = 'yes' end)
-    execute function reactor.ring_feed();
+-- A queue that was resumed or got a higher limit, and the end of draining, make jobs runnable too.
+create function reactor.after_gates_changed() returns trigger
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    perform reactor.ring_jobs();
+    return null;
+end
+$$;
+create trigger after_write after insert or update or delete on reactor.queues
+    for each statement execute function reactor.after_gates_changed();
+create trigger after_write after update on reactor.settings
+    for each statement execute function reactor.after_gates_changed();

@@ -1,19 +1,19 @@
 -- The claim: of any number of workers, one gets a job.
 
--- Of these jobs, whose rows the caller has locked, the ones whose scope can be taken now. The rest is parked, if asked.
+-- Of these jobs, whose rows the caller has locked, the first `batch` whose scope can be taken now. Those that must wait for
+-- their scope are parked, if asked.
 create function reactor.admit(
-    ids bigint[], scopes text[], park boolean, out admitted bigint[], out parked_some boolean)
+    ids bigint[], scopes text[], batch int, park boolean, out admitted bigint[], out parked_some boolean)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     ours text[];
     waits bigint[];
-    leaders text[];
     locked text[];
     stuck text[];
 begin
     parked_some := false;
     if array_remove(scopes, null) = '{}' then
-        admitted := ids;
+        admitted := ids[1:batch];
         return;
     end if;
 
@@ -22,42 +22,38 @@ begin
     from (select distinct u.scope from unnest(scopes) u (scope) where u.scope is not null) s
     where pg_try_advisory_xact_lock(reactor.scope_lock_class(), hashtext(s.scope));
 
-    -- A new statement has a new snapshot: claims and releases that came before our lock are seen.
+    -- Whoever has a scope's current row may be waiting for our lock: don't wait for it in turn, leave the scope alone.
+    select array_agg(c.scope) into locked from (
+        select j.scope from reactor.jobs j where j.scope = any (ours) and j.is_current
+        for no key update skip locked) c;
+    select array_agg(j.scope) into stuck
+    from reactor.jobs j where j.scope = any (ours) and j.is_current and j.scope <> all (coalesce(locked, '{}'));
+
+    -- New statements have new snapshots: claims and releases that came before our lock are seen.
     select
-        array_agg(x.id) filter (where x.scope is null or x.place = 1 and not x.busy),
-        array_agg(x.id) filter (where x.scope is not null and (x.place > 1 or x.busy)),
-        array_agg(x.scope) filter (where x.scope is not null and x.place = 1 and not x.busy)
-    into admitted, waits, leaders
+        array_agg(x.id order by x.place) filter (where not x.waits),
+        array_agg(x.id) filter (where x.waits)
+    into admitted, waits
     from (
-        select u.id, u.scope,
-            row_number() over (partition by u.scope order by u.place) as place,
-            u.scope is not null and exists (
-                select from reactor.jobs h where h.scope = u.scope and h.worker_id is not null) as busy
+        select u.id, u.place,
+            u.scope is not null and (
+                row_number() over (partition by u.scope order by u.place) > 1
+                or exists (select from reactor.jobs h where h.scope = u.scope and h.worker_id is not null)) as waits
         from unnest(ids, scopes) with ordinality u (id, scope, place)
-        where u.scope is null or u.scope = any (ours)
+        where u.scope is null or u.scope = any (ours) and u.scope <> all (coalesce(stuck, '{}'))
     ) x;
+    admitted := admitted[1:batch];
 
     if waits is not null and park then
         update reactor.jobs j set parked = true, changed = pg_current_xact_id() where j.id = any (waits);
         parked_some := true;
     end if;
 
-    if leaders is not null then
-        -- Whoever has the previous current row may be waiting for our scope's lock: don't wait for it in turn.
-        select array_agg(c.scope) into locked from (
-            select j.scope from reactor.jobs j where j.scope = any (leaders) and j.is_current
-            for no key update skip locked) c;
-        select array_agg(j.scope) into stuck
-        from reactor.jobs j
-        where j.scope = any (leaders) and j.is_current and j.scope <> all (coalesce(locked, '{}'));
-        if stuck is not null then
-            select array_agg(u.id) into admitted
-            from unnest(ids, scopes) u (id, scope)
-            where u.id = any (admitted) and (u.scope is null or u.scope <> all (stuck));
-        end if;
-        -- A job that is claimed again is its own predecessor: that row is written once, below.
+    -- A job that is claimed again is its own predecessor: that row is written once, by the claim.
+    if locked is not null and admitted is not null then
         update reactor.jobs j set is_current = false, changed = pg_current_xact_id()
-        where j.scope = any (locked) and j.is_current and j.id <> all (coalesce(admitted, '{}'));
+        where j.is_current and j.id <> all (admitted)
+            and j.scope in (select u.scope from unnest(ids, scopes) u (id, scope) where u.id = any (admitted));
     end if;
 end
 $$;
@@ -70,13 +66,13 @@ language sql stable set search_path = pg_catalog, pg_temp as $$
         and not (select s.draining from reactor.settings s)
 $$;
 
--- The queues that are open, each with the room it has left (NULL: no limit). Limits are over all pods, so those who count
--- and claim take turns.
-create function reactor.open_queues(wanted text[]) returns table (queue text, room int)
+-- The queues to look into: those wanted, or (NULL) all that have ready jobs, less the paused ones. Limits are over all
+-- pods, so those who count and claim take turns: in the order of names, once for each claim.
+create function reactor.open_queues(wanted text[]) returns text[]
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if wanted is null then
-        -- The distinct queues of the ready jobs, by one step through the index for each.
+        -- Distinct by one step through the index for each.
         with recursive ready (name) as (
             (select j.queue from reactor.jobs j
                 where j.state = 'pending' and j.run_after is null and not j.parked and j.job_type is not null
@@ -90,15 +86,22 @@ begin
         )
         select array_agg(ready.name) into wanted from ready where ready.name is not null;
     end if;
-    perform pg_advisory_xact_lock(reactor.scope_lock_class() + 1, hashtext(q.name))
-    from (select q.name from reactor.queues q where q.max_running is not null and q.name = any (wanted) order by 1) q;
-    return query
-        select w.name, case when q.max_running is not null then greatest(0, q.max_running - (
-            select count(*)::int from reactor.jobs j where j.queue = w.name and j.worker_id is not null)) end
-        from unnest(wanted) w (name)
-        left join reactor.queues q on q.name = w.name
-        where not coalesce(q.paused, false);
+    if exists (select from reactor.queues) then
+        select array_agg(w.name) into wanted from unnest(wanted) w (name)
+        where not exists (select from reactor.queues q where q.name = w.name and q.paused);
+        perform pg_advisory_xact_lock(reactor.scope_lock_class() + 1, hashtext(q.name))
+        from (select q.name from reactor.queues q where q.max_running is not null and q.name = any (wanted) order by 1) q;
+    end if;
+    return wanted;
 end
+$$;
+
+-- How many more jobs of a queue may run; NULL: as many as there are.
+create function reactor.room(queue text) returns int
+language sql stable set search_path = pg_catalog, pg_temp as $$
+    select greatest(0, q.max_running - (
+        select count(*)::int from reactor.jobs j where j.queue = q.name and j.worker_id is not null))
+    from reactor.queues q where q.name = room.queue and q.max_running is not null
 $$;
 
 -- What a handler needs to know of its job. Not the whole row: at full speed the columns count.
@@ -116,80 +119,90 @@ language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     worker reactor.workers;
     open_queue text[];
-    rooms int[];
     ids bigint[];
     scopes text[];
-    admission record;
+    seen int;
+    admitted bigint[];
+    parked_some boolean;
     remaining int := batch;
+    look_at int := batch;
+    taken_at timestamptz;
 begin
     select c.* into worker from reactor.claimant(claim.worker_id) c;
     if not found then
         return;
     end if;
-    -- Jobs that were parked leave their place to others: look again, so that a busy scope does not cost a batch.
-    for round in 1 .. 20 loop
+    if single is not null then
+        select array[j.queue::text], array[j.job_type::text] into queues, types from reactor.jobs j where j.id = single;
+    end if;
+    open_queue := reactor.open_queues(queues);
+
+    for round in 1 .. 12 loop
+        parked_some := false;
         if single is not null then
-            select array[j.id], array[j.scope::text], array[j.job_type::text] into ids, scopes, types
+            select array[j.id], array[j.scope::text], 0 into ids, scopes, seen
             from reactor.jobs j
             where j.id = single and j.state = 'pending' and j.job_type is not null
                 and (j.run_after is null or j.run_after <= clock_timestamp())
-                and j.attempts < coalesce(j.max_attempts, quotas[1], 3)
-                and exists (
-                    select from reactor.open_queues(array[j.queue::text]) q where q.room is null or q.room > 0)
+                and j.attempts < coalesce(j.max_attempts, greatest(quotas[1], j.quota), 3)
+                and j.queue = any (open_queue) and reactor.room(j.queue) is distinct from 0
             for no key update skip locked;
         else
-            select array_agg(q.queue), array_agg(q.room) into open_queue, rooms from reactor.open_queues(queues) q;
-
             -- First who would be next over all queues and types, without a lock; then as many of each kind as that gave,
             -- with. Locking at once would lock a whole batch of each kind, and other pods would take the rest for taken.
-            select array_agg(l.id order by l.priority, l.id), array_agg(l.scope order by l.priority, l.id)
-            into ids, scopes
-            from (
-                select next.queue, next.job_type, next.quota, count(*) as n
+            with next as materialized (
+                select c.queue, c.job_type, c.quota
                 from (
-                    select c.queue, c.job_type, c.quota
-                    from (
-                        select o.queue, o.room, t.job_type, t.quota, r.priority, r.id,
-                            row_number() over (partition by o.queue order by r.priority, r.id) as place
-                        from unnest(open_queue, rooms) o (queue, room)
-                        cross join unnest(types, quotas) t (job_type, quota)
-                        cross join lateral (
-                            select j.priority, j.id from reactor.jobs j
-                            where j.state = 'pending' and j.run_after is null and not j.parked
-                                and j.queue = o.queue and j.job_type = t.job_type
-                            order by j.priority, j.id limit least(remaining, o.room)) r
-                    ) c
-                    where c.room is null or c.place <= c.room
-                    order by c.priority, c.id limit remaining
-                ) next
-                group by next.queue, next.job_type, next.quota
-            ) kind
+                    select o.queue, o.room, t.job_type, t.quota, r.priority, r.id,
+                        row_number() over (partition by o.queue order by r.priority, r.id) as place
+                    from (select q.name, reactor.room(q.name) from unnest(open_queue) q (name)) o (queue, room)
+                    cross join unnest(types, quotas) t (job_type, quota)
+                    cross join lateral (
+                        select j.priority, j.id from reactor.jobs j
+                        where j.state = 'pending' and j.run_after is null and not j.parked
+                            and j.queue = o.queue and j.job_type = t.job_type
+                            and j.attempts < coalesce(j.max_attempts, greatest(t.quota, j.quota), 3)
+                        order by j.priority, j.id limit least(look_at, o.room)) r
+                ) c
+                where c.room is null or c.place <= c.room
+                order by c.priority, c.id limit look_at
+            )
+            select array_agg(l.id order by l.priority, l.id), array_agg(l.scope order by l.priority, l.id),
+                (select count(*) from next)
+            into ids, scopes, seen
+            from (select n.queue, n.job_type, n.quota, count(*) as n from next n group by 1, 2, 3) kind
             cross join lateral (
                 select j.id, j.scope, j.priority from reactor.jobs j
                 where j.state = 'pending' and j.run_after is null and not j.parked
                     and j.queue = kind.queue and j.job_type = kind.job_type
-                    and j.attempts < coalesce(j.max_attempts, kind.quota, 3)
+                    and j.attempts < coalesce(j.max_attempts, greatest(kind.quota, j.quota), 3)
                 order by j.priority, j.id limit kind.n
                 for no key update skip locked) l;
         end if;
-        exit when ids is null;
 
-        select a.admitted, a.parked_some into admission from reactor.admit(ids, scopes, park => single is null) a;
-        -- From here on every write to these jobs needs their new attempt_id.
-        return query
-            update reactor.jobs j set
-                state = 'running', attempt_id = gen_random_uuid(), worker_id = worker.id, locked_by = worker.pod,
-                locked_at = clock_timestamp(), started_at = coalesce(j.started_at, clock_timestamp()),
-                attempts = j.attempts + 1, quota = coalesce(j.max_attempts, t.quota, 3),
-                is_current = j.scope is not null, parked = false, run_after = null, broken_by = null, finished_at = null,
-                changed = pg_current_xact_id()
-            from unnest(types, quotas) t (job_type, quota)
-            where j.id = any (admission.admitted) and t.job_type = j.job_type
-            returning j.id, j.job_type::text, j.payload::jsonb, j.pipeline_id, j.parent_id, j.queue::text,
-                j.priority::smallint, j.tags::text[], j.scope::text, j.attempt_id, j.attempts, j.quota, j.timeout_seconds,
-                j.created_at, j.started_at, j.locked_at;
-        remaining := remaining - coalesce(cardinality(admission.admitted), 0);
-        exit when remaining <= 0 or not admission.parked_some;
+        if ids is not null then
+            select a.admitted, a.parked_some into admitted, parked_some
+            from reactor.admit(ids, scopes, remaining, park => single is null) a;
+            taken_at := clock_timestamp();
+            -- From here on every write to these jobs needs their new attempt_id.
+            return query
+                update reactor.jobs j set
+                    state = 'running', attempt_id = gen_random_uuid(), worker_id = worker.id, locked_by = worker.pod,
+                    locked_at = taken_at, started_at = coalesce(j.started_at, taken_at),
+                    attempts = j.attempts + 1, quota = coalesce(j.max_attempts, greatest(t.quota, j.quota), 3),
+                    is_current = j.scope is not null, parked = false, run_after = null, broken_by = null,
+                    finished_at = null, changed = pg_current_xact_id()
+                from unnest(types, quotas) t (job_type, quota)
+                where j.id = any (admitted) and t.job_type = j.job_type
+                returning j.id, j.job_type::text, j.payload::jsonb, j.pipeline_id, j.parent_id, j.queue::text,
+                    j.priority::smallint, j.tags::text[], j.scope::text, j.attempt_id, j.attempts, j.quota,
+                    j.timeout_seconds::real, j.created_at, j.started_at, j.locked_at;
+            remaining := remaining - coalesce(cardinality(admitted), 0);
+        end if;
+        -- Jobs whose scope is busy, and rows that others have locked, must not cost a batch: look further while there is
+        -- more to see than we got. Parked ones are gone by then; the others are passed by looking at more and more.
+        exit when remaining <= 0 or seen < look_at and not parked_some;
+        look_at := least(2000, greatest(100, 2 * look_at));
     end loop;
 end
 $$;

@@ -1,8 +1,8 @@
 -- Dependencies, kept by the database so that plain SQL is enough.
 --
--- Lock order: the jobs that end, then all their dependants in id order, by one statement. Two predecessors that end at the
--- same moment each see the other as unfinished; so every edge is resolved once, and the dependant's counter goes down
--- under its row's lock.
+-- Lock order: the jobs that end, then all their dependants in id order, by one statement, then the edges. Two predecessors
+-- that end at the same moment each see the other as unfinished; so every edge is resolved once, and the dependant's
+-- counter goes down under its row's lock.
 
 -- What follows from the end of these jobs: dependants become pending, or are cancelled, and so on down the line.
 create function reactor.resolve(ended bigint[]) returns void
@@ -30,6 +30,11 @@ begin
     )
     select array_agg(doomed.id) into dead from doomed;
 
+    perform from reactor.jobs j
+    where j.state = 'waiting' and (j.id = any (dead) or j.id in (
+        select d.job_id from reactor.dependencies d where d.depends_on = any (ended || dead) and not d.resolved))
+    order by j.id for no key update;
+
     with resolved as (
         update reactor.dependencies d set resolved = true
         from reactor.jobs p
@@ -42,10 +47,6 @@ begin
     )
     select array_agg(r.job_id), array_agg(r.n) into met, met_counts
     from (select resolved.job_id, count(*)::int as n from resolved group by resolved.job_id) r;
-
-    perform from reactor.jobs j
-    where j.id = any (met || dead) and j.state = 'waiting'
-    order by j.id for no key update;
 
     if dead is not null then
         update reactor.jobs j set
@@ -78,16 +79,27 @@ begin
 end
 $$;
 
--- Puts jobs where their dependencies say they belong. The caller has their rows locked, or has just inserted them.
+-- Either the end of a predecessor waits for us, or we wait for it; the foreign key's own lock does neither. The statements
+-- that follow have new snapshots, and see how it ended.
+create function reactor.lock_predecessors(ids bigint[]) returns void
+language sql set search_path = pg_catalog, pg_temp as $$
+    select from reactor.jobs p
+    where p.id in (select d.depends_on from reactor.dependencies d where d.job_id = any (ids) and d.resolved is not true)
+        and p.id <> all (ids) and p.inserted_by <> pg_current_xact_id()
+    order by p.id for share
+$$;
+
+-- Puts jobs where their dependencies say they belong. The caller has their rows locked, or has just inserted them, and
+-- has called lock_predecessors before that.
 create function reactor.reconsider(ids bigint[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     broken bigint[];
 begin
-    update reactor.dependencies d set resolved = true
+    update reactor.dependencies d set
+        resolved = p.state = 'completed' or d.needs = 'finished' and p.state in ('partial', 'failed', 'cancelled')
     from reactor.jobs p
-    where d.job_id = any (ids) and not d.resolved and p.id = d.depends_on
-        and (p.state = 'completed' or d.needs = 'finished' and p.state in ('partial', 'failed', 'cancelled'));
+    where d.job_id = any (ids) and d.resolved is not true and p.id = d.depends_on;
 
     update reactor.jobs j set
         waiting_on = c.n, changed = pg_current_xact_id(),
@@ -131,7 +143,7 @@ begin
         select d.depends_on
         from above
         join reactor.dependencies d on d.job_id = above.id
-        join reactor.jobs p on p.id = d.depends_on and p.changed = pg_current_xact_id()
+        join reactor.jobs p on p.id = d.depends_on and p.inserted_by = pg_current_xact_id()
     )
     select array_agg(above.id) into nodes from above;
 
@@ -172,11 +184,11 @@ begin
 end
 $$;
 
-create function reactor.after_dependencies_inserted() returns trigger
+-- At once: what can be told without looking at other transactions.
+create function reactor.check_dependencies() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     culprit bigint;
-    circle bigint[];
 begin
     select e.job_id into culprit from inserted e where e.job_id = e.depends_on limit 1;
     if found then
@@ -195,38 +207,58 @@ begin
     -- Otherwise any producer could freeze anybody's job by making it wait.
     select j.id into culprit
     from inserted e join reactor.jobs j on j.id = e.job_id
-    where j.changed <> pg_current_xact_id() or j.created_at < transaction_timestamp() or j.attempts > 0
-    limit 1;
+    where j.inserted_by <> pg_current_xact_id() limit 1;
     if found then
         raise exception 'reactor: job % was not inserted by this transaction', culprit
             using errcode = 'object_not_in_prerequisite_state',
             hint = 'Insert a job and what it depends on in one transaction.';
     end if;
+    return null;
+end
+$$;
+create trigger check_dependencies after insert on reactor.dependencies
+    referencing new table as inserted for each statement execute function reactor.check_dependencies();
+
+-- At commit, once for all edges of the transaction: until then nobody else sees the jobs, and whatever is locked here
+-- would be locked for as long as the producer takes.
+create function reactor.first_dependency() returns boolean
+language plpgsql as $$
+begin
+    return case when pg_catalog.current_setting('reactor.connecting', true) = 'yes' then false
+        else pg_catalog.set_config('reactor.connecting', 'yes', true) is not null end;
+end
+$$;
+
+create function reactor.connect_dependencies() returns trigger
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    ids bigint[];
+    circle bigint[];
+begin
+    -- Constraints may have been set immediate: then edges that follow come here again.
+    perform set_config('reactor.connecting', 'no', true);
+    select array_agg(distinct j.id) into ids
+    from reactor.dependencies d join reactor.jobs j on j.id = d.job_id
+    where d.resolved is null and j.inserted_by = pg_current_xact_id() and j.state in ('pending', 'waiting');
+    if ids is null then
+        return null;
+    end if;
 
     -- A circle has at least one edge from an older job to a newer one. Most transactions have none.
-    if exists (select from inserted e where e.depends_on > e.job_id) then
-        perform set_config('reactor.circle_possible', 'yes', true);
-    end if;
-    if current_setting('reactor.circle_possible', true) = 'yes' then
-        circle := reactor.find_cycle(array(select e.job_id from inserted e));
+    if exists (select from reactor.dependencies d where d.resolved is null and d.job_id = any (ids) and d.depends_on > d.job_id)
+    then
+        circle := reactor.find_cycle(ids);
         if circle is not null then
             raise exception 'reactor: these jobs wait for each other: %', array_to_string(circle, ', ')
                 using errcode = 'check_violation', hint = 'Remove one of the dependencies among them.';
         end if;
     end if;
 
-    -- Either the end of a job of another transaction waits for us, or we wait for it; the foreign key's own lock does
-    -- neither. The statements below have new snapshots and see how it ended.
-    perform from reactor.jobs p
-    where p.id in (select e.depends_on from inserted e) and p.changed <> pg_current_xact_id()
-    order by p.id for share;
-
-    perform reactor.reconsider(array(
-        select distinct j.id from inserted e join reactor.jobs j on j.id = e.job_id
-        where j.state in ('pending', 'waiting')));
+    perform reactor.lock_predecessors(ids);
+    perform reactor.reconsider(ids);
     return null;
 end
 $$;
-
-create trigger after_insert after insert on reactor.dependencies
-    referencing new table as inserted for each statement execute function reactor.after_dependencies_inserted();
+create constraint trigger connect_dependencies after insert on reactor.dependencies
+    deferrable initially deferred for each row when (reactor.first_dependency())
+    execute function reactor.connect_dependencies();

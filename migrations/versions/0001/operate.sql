@@ -9,44 +9,174 @@ declare
     again bigint[];
     back bigint[];
 begin
-    select array_agg(x.id) into again from (
+    with recursive broken (id) as (
+        select j.id from reactor.jobs j where j.broken_by = any (ids) and j.state = 'cancelled'
+        union
+        select j.id from broken join reactor.jobs j on j.broken_by = broken.id and j.state = 'cancelled'
+    )
+    select array_agg(broken.id) into back from broken where broken.id <> all (ids);
+
+    -- Predecessors first, as everywhere; the rest in id order.
+    perform reactor.lock_predecessors(ids || back);
+    select array_agg(x.id) filter (where x.id = any (ids)), array_agg(x.id) filter (where x.id = any (back))
+    into again, back
+    from (
         select j.id from reactor.jobs j
-        where j.id = any (ids) and j.state in ('completed', 'partial', 'failed', 'cancelled')
+        where (j.id = any (ids) and j.state in ('completed', 'partial', 'failed', 'cancelled'))
+            or (j.id = any (back) and j.state = 'cancelled' and j.broken_by is not null)
         order by j.id for no key update) x;
     if again is null then
         return;
     end if;
-    with recursive broken (id) as (
-        select j.id from reactor.jobs j where j.broken_by = any (again) and j.state = 'cancelled'
-        union
-        select j.id from broken join reactor.jobs j on j.broken_by = broken.id and j.state = 'cancelled'
-    )
-    select array_agg(x.id) into back from (
-        select j.id from reactor.jobs j
-        where j.id in (select broken.id from broken) and j.id <> all (again) and j.state = 'cancelled'
-        order by j.id for no key update) x;
 
     insert into reactor.attempts (job_id, attempt_id, number, pod, started_at, ended_at, outcome, error)
-    select j.id, j.attempt_id, j.attempts, j.locked_by, j.locked_at, j.finished_at, 'retried', j.error
+    select j.id, j.attempt_id, j.attempts, j.locked_by, j.locked_at, coalesce(j.finished_at, clock_timestamp()), 'retried',
+        j.error
     from reactor.jobs j where j.id = any (again) and j.attempt_id is not null
     on conflict do nothing;
+
+    -- A cancelled job gave its key free; somebody may have it now, or another of those that start anew.
+    update reactor.jobs j set idempotency_key = null
+    where j.id = any (again || back) and j.state = 'cancelled' and j.idempotency_key is not null and exists (
+        select from reactor.jobs o
+        where o.job_type = j.job_type and o.idempotency_key = j.idempotency_key
+            and (o.state <> 'cancelled' or o.id = any (again || back) and o.id < j.id));
 
     update reactor.jobs j set
         attempts = 0, attempt_id = null, quota = null, run_after = null, broken_by = null, error = null, result = null,
         progress = null, status_message = null, started_at = null, finished_at = null, parked = false,
-        changed = pg_current_xact_id(),
-        -- A cancelled job gave its key free; somebody may have it now.
-        idempotency_key = case when j.state <> 'cancelled' or not exists (
-            select from reactor.jobs o
-            where o.job_type = j.job_type and o.idempotency_key = j.idempotency_key and o.state <> 'cancelled')
-            then j.idempotency_key end,
-        state = 'pending'
+        changed = pg_current_xact_id(), state = 'pending'
     where j.id = any (again || back);
+
+    -- Where both ends start anew, the one waits for the other again.
+    update reactor.dependencies d set resolved = false
+    where d.job_id = any (again || back) and d.depends_on = any (again || back) and d.resolved;
     perform reactor.reconsider(again || back);
     return query select j.id, j.state::text from reactor.jobs j where j.id = any (again || back) order by j.id;
 end
 $$;
 comment on function reactor.retry is 'Starts finished jobs anew; returns every job that is to run again.';
+
+-- Cancels jobs that have not finished. A running one loses its fence at once, so that its attempt can write nothing more,
+-- and its worker is told; worker_id stays, and with it the scope, until the handler has stopped.
+-- Lock order: running rows, as a settle has them; then scopes, as a settle takes them next; then the rest.
+create function reactor.cancel(ids bigint[], reason text) returns table (id bigint, was text)
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+    perform from reactor.jobs j where j.id = any (ids) and j.state = 'running' order by j.id for no key update;
+    perform pg_advisory_xact_lock(reactor.scope_lock_class(), locks.hash)
+    from (
+        select distinct hashtext(j.scope) as hash from reactor.jobs j
+        where j.id = any (ids) and j.scope is not null and j.state in ('waiting', 'pending')
+        order by 1) locks;
+    return query
+        with target as materialized (
+            select j.id, j.state, j.attempt_id, j.attempts, j.locked_by, j.locked_at, j.worker_id
+            from reactor.jobs j
+            where j.id = any (ids) and j.state in ('waiting', 'pending', 'running')
+            order by j.id for no key update
+        ), kept as (
+            insert into reactor.attempts (job_id, attempt_id, number, pod, started_at, outcome, error)
+            select t.id, t.attempt_id, t.attempts, t.locked_by, t.locked_at, 'preempted', reason
+            from target t where t.state = 'running'
+        ), told as (
+            select pg_notify('reactor_cancel', json_build_object(
+                'worker_id', t.worker_id, 'job_id', t.id, 'attempt_id', t.attempt_id)::text)
+            from target t where t.state = 'running'
+        ), cancelled as (
+            update reactor.jobs j set
+                state = 'cancelled', attempt_id = null, run_after = null, parked = false, error = reason,
+                finished_at = clock_timestamp(), changed = pg_current_xact_id()
+            from target t where j.id = t.id and (select count(*) from told) >= 0
+            returning j.id
+        )
+        select t.id, t.state::text from target t join cancelled c on c.id = t.id;
+end
+$$;
+comment on function reactor.cancel is 'Cancels unfinished jobs, for a reason; returns those it found, with the state they were in.';
+
+-- Takes leave of workers whose lease is over. A heartbeat that has not committed yet has the row locked, and is passed by.
+create function reactor.bury() returns void
+language sql set search_path = pg_catalog, pg_temp as $$
+    update reactor.workers w set ended_at = clock_timestamp()
+    from (
+        select d.id from reactor.workers d where d.ended_at is null and d.lease_until <= clock_timestamp()
+        order by d.id for no key update skip locked) dead
+    where w.id = dead.id
+$$;
+
+-- Puts back what workers hold that have ended, at most `batch` jobs: again while attempts are left, else failed. Jobs that
+-- were taken from them before (cancelled ones) only give their scope free. With `single` that one job, with a fresh quota.
+create function reactor.sweep(batch int, single bigint default null) returns table (id bigint, state text)
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+    perform reactor.bury();
+    -- A new statement, which sees who has been buried.
+    return query
+        with dead as materialized (
+            select j.id, j.attempt_id, j.worker_id, j.state as fence, j.attempts,
+                single is not null or j.attempts < j.quota as again
+            from reactor.jobs j
+            where j.worker_id is not null and (single is null or j.id = single and j.state = 'running')
+                and not exists (select from reactor.workers w where w.id = j.worker_id and w.ended_at is null)
+            order by j.id limit batch
+            for no key update skip locked
+        ), swept as (
+            update reactor.jobs j set
+                state = case when d.fence <> 'running' then j.state when d.again then 'pending' else 'failed' end,
+                attempt_id = case when d.fence = 'running' and d.again then null else j.attempt_id end,
+                finished_at = case when d.fence = 'running' and not d.again then clock_timestamp() else j.finished_at end,
+                attempts = case when single is not null then 0 else j.attempts end,
+                error = case when d.fence <> 'running' then j.error
+                    else format('The pod %s died or fell silent during attempt %s.', j.locked_by, j.attempts) end,
+                worker_id = null,
+                changed = pg_current_xact_id()
+            from dead d
+            where j.id = d.id and j.worker_id = d.worker_id and j.state = d.fence
+                and j.attempt_id is not distinct from d.attempt_id
+            returning j.id, j.state, d.attempts, j.locked_by, j.locked_at, j.error, d.attempt_id, d.fence
+        ), kept as (
+            insert into reactor.attempts (job_id, attempt_id, number, pod, started_at, outcome, error)
+            select s.id, s.attempt_id, s.attempts, s.locked_by, s.locked_at, 'lease_lost', s.error
+            from swept s where s.fence = 'running' and s.state = 'pending'
+        )
+        select s.id, s.state::text from swept s;
+end
+$$;
+comment on function reactor.sweep is 'Puts back the jobs of workers that are dead; returns them with their new states.';
+
+-- Removes up to `batch` whole pipelines whose jobs all ended, in one of these states, more than `age_seconds` ago, and that
+-- no handler is still busy with. The newest run of each scope stays if `keep_current`.
+create function reactor.prune(
+    age_seconds float8, states text[], batch int, keep_current boolean, out pipelines int, out jobs int)
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    before timestamptz := clock_timestamp() - make_interval(secs => age_seconds);
+    old uuid[];
+begin
+    select array_agg(x.pipeline_id) into old from (
+        select distinct j.pipeline_id from reactor.jobs j
+        where j.finished_at < before and j.state = any (states) and not exists (
+            select from reactor.jobs o
+            where o.pipeline_id = j.pipeline_id and (o.finished_at is null or o.finished_at >= before))
+        limit batch) x;
+    -- Whoever retries one of these now is waited for, and seen by the statement after this one.
+    perform from reactor.jobs j where j.pipeline_id = any (old) order by j.id for update;
+    with gone as (
+        delete from reactor.jobs j
+        where j.pipeline_id = any (old) and not exists (
+            select from reactor.jobs o
+            where o.pipeline_id = j.pipeline_id and (
+                o.finished_at is null or o.finished_at >= before or o.state <> all (states)
+                or o.worker_id is not null or keep_current and o.is_current))
+        returning j.pipeline_id
+    )
+    select count(distinct g.pipeline_id), count(*) into pipelines, jobs from gone g;
+end
+$$;
+comment on function reactor.prune is 'Removes whole pipelines that ended long ago; returns how many, and how many jobs.';
 
 -- What should never be needed: jobs that wait although nothing they need is open. Returns those put right.
 create function reactor.reconcile(batch int) returns setof bigint
@@ -61,6 +191,7 @@ begin
             where d.job_id = j.id and not d.resolved and p.state in ('waiting', 'pending', 'running'))
         order by j.id limit batch for no key update skip locked) x;
     if ids is not null then
+        perform reactor.lock_predecessors(ids);
         perform reactor.reconsider(ids);
         return query select unnest(ids);
     end if;

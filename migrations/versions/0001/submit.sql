@@ -22,6 +22,10 @@ begin
     if submit.job_type is null then
         perform reactor.refuse('reactor: a job to be run needs a job_type', 'Name the handler that is to run it.');
     end if;
+    if submit.priority not between -1000 and 1000 then
+        perform reactor.refuse(format('reactor: priority %s is out of range', submit.priority),
+            'Use -1000 (first) to 1000 (last); 0 is ordinary.');
+    end if;
     -- Whoever is in the way may be gone by the time we look: then there is room now.
     for try in 1 .. 10 loop
         insert into reactor.jobs as j (job_type, payload, pipeline_id, queue, priority, run_after, max_attempts,
@@ -64,6 +68,12 @@ declare
     known constant text[] := '{job_type,payload,pipeline_id,queue,priority,run_after,max_attempts,timeout_seconds,tags,scope,exclusive,idempotency_key}';
     stranger text;
 begin
+    if jsonb_typeof(jobs) is distinct from 'array'
+        or exists (select from jsonb_array_elements(jobs) e (spec) where jsonb_typeof(e.spec) <> 'object')
+    then
+        perform reactor.refuse('reactor: the jobs are not an array of objects',
+            'Give an array such as [{"job_type": "csv_ingest", "payload": {"file": "a.csv"}}].');
+    end if;
     select k.key into stranger
     from jsonb_array_elements(jobs) e (spec) cross join lateral jsonb_object_keys(e.spec) k (key)
     where k.key <> all (known) limit 1;
@@ -72,7 +82,8 @@ begin
     end if;
 
     if exists (select from jsonb_array_elements(jobs) e (spec)
-        where e.spec ->> 'job_type' is null or e.spec ->> 'idempotency_key' is not null or (e.spec ->> 'exclusive')::boolean)
+        where e.spec ->> 'job_type' is null or (e.spec ->> 'priority')::int not between -1000 and 1000
+            or e.spec ->> 'idempotency_key' is not null or (e.spec ->> 'exclusive')::boolean)
     then
         return query
             select s.place::int, made.id, made.pipeline_id, made.outcome

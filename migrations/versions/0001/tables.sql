@@ -14,7 +14,8 @@ insert into reactor.settings default values;
 create table reactor.jobs (
     id bigint generated always as identity primary key,
     changed xid8 not null default pg_current_xact_id(),
-    pipeline_id uuid not null default reactor.time_ordered_uuid(),
+    inserted_by xid8 not null default pg_current_xact_id(),
+    pipeline_id uuid not null default gen_random_uuid(),
     attempt_id uuid,
     worker_id uuid,
     parent_id bigint,
@@ -24,13 +25,13 @@ create table reactor.jobs (
     started_at timestamptz,
     locked_at timestamptz,
     finished_at timestamptz,
-    max_attempts int,
+    max_attempts reactor.attempt_limit,
     attempts int not null default 0,
     quota int,
     children int not null default 0,
     waiting_on int not null default 0,
-    timeout_seconds real,
-    progress real,
+    timeout_seconds reactor.duration,
+    progress reactor.fraction,
     priority reactor.priority not null default 0,
     exclusive boolean not null default false,
     is_current boolean not null default false,
@@ -45,20 +46,7 @@ create table reactor.jobs (
     error text,
     tags reactor.tags not null default '{}',
     payload reactor.payload not null default '{}',
-    result jsonb,
-    -- Cheap ones only: these run again at every update.
-    constraint exclusive_needs_a_scope check (
-        case when scope is not null or not exclusive then true
-            else reactor.refuse('reactor: the job is exclusive and has no scope',
-                'Name in scope what must not run twice, or leave exclusive false.') end),
-    constraint max_attempts_is_positive check (
-        case when max_attempts is null or max_attempts >= 1 then true
-            else reactor.refuse('reactor: max_attempts is less than 1', 'Use 1 for a single attempt, NULL for the default.') end),
-    constraint timeout_is_positive check (
-        case when timeout_seconds is null or timeout_seconds > 0 then true
-            else reactor.refuse('reactor: timeout_seconds is not positive', 'Use NULL for the handler''s own timeout.') end),
-    constraint progress_is_a_fraction check (progress is null or progress between 0 and 1),
-    constraint running_means_held check (state <> 'running' or (attempt_id is not null and worker_id is not null))
+    result jsonb
 ) with (
     fillfactor = 90,
     -- Every job leaves several dead row versions behind, and claims walk through them until they are cleared.
@@ -72,6 +60,7 @@ comment on table reactor.jobs is
     'One row per job. INSERT INTO reactor.jobs (job_type, payload) VALUES (''csv_ingest'', ''{"file": "a.csv"}'') RETURNING id, pipeline_id is all a service needs.';
 comment on column reactor.jobs.id is 'given by the database';
 comment on column reactor.jobs.changed is 'engine only: the transaction that last changed the row; progress streams resume by it';
+comment on column reactor.jobs.inserted_by is 'engine only: the transaction that inserted the row, which alone may make it wait for others';
 comment on column reactor.jobs.job_type is 'producer: names the handler; NULL: a row adopted from elsewhere, never run';
 comment on column reactor.jobs.payload is 'producer: the handler''s argument, a JSON object';
 comment on column reactor.jobs.pipeline_id is 'producer: groups the jobs of one run; random unless given';
@@ -132,9 +121,9 @@ create table reactor.dependencies (
             case when needs in ('completed', 'finished') then true
                 else reactor.refuse(format('reactor: a dependency can''t need %L', needs),
                     'Use ''completed'' (the default) or ''finished'' (any end will do).') end),
-    resolved boolean not null default false,
+    resolved boolean,
     primary key (job_id, depends_on),
-    -- Checked at commit: the trigger looks first, and its messages say more.
+    -- Checked at commit: the triggers look first, and their messages say more.
     constraint dependencies_job_id_fkey foreign key (job_id) references reactor.jobs on delete cascade
         deferrable initially deferred,
     constraint dependencies_depends_on_fkey foreign key (depends_on) references reactor.jobs on delete cascade
@@ -144,7 +133,8 @@ comment on table reactor.dependencies is
     'job_id waits for depends_on. Insert the jobs and these rows in one transaction: a whole DAG appears at once.';
 comment on column reactor.dependencies.needs is
     'completed (default): if the other one ends otherwise, this job is cancelled; finished: any end will do';
-comment on column reactor.dependencies.resolved is 'engine only: the need is met';
+comment on column reactor.dependencies.resolved is 'engine only: true: the need is met; false: not yet; NULL: just inserted';
+create index dependencies_new on reactor.dependencies (job_id) where resolved is null;
 create index dependencies_open on reactor.dependencies (depends_on) where not resolved;
 -- For deleting a job: the foreign key looks for its resolved edges too.
 create index dependencies_depends_on on reactor.dependencies (depends_on);
