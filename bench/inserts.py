@@ -72,9 +72,8 @@ async def main(listeners: int, seconds: float, rounds: int) -> None:
         base = statistics.median(rates["without triggers"])
         print(f"\n8 clients, {listeners} listeners, median of {rounds}:")
         for name, measured in rates.items():
-            print(
-                f"{name:20} {statistics.median(measured):8.0f} inserts/s  ratio {statistics.median(measured) / base:.2f}"
-            )
+            rate = statistics.median(measured)
+            print(f"{name:20} {rate:8.0f} inserts/s  ratio {rate / base:.2f}")
 
 
 if __name__ == "__main__":

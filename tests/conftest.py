@@ -13,7 +13,7 @@ import pytest
 from reactor.database import Connection, connect
 from reactor.embedded import installed_versions
 from reactor.lease import Worker, register_worker
-from reactor.testing import Databases, server_for_tests
+from reactor.testing import Databases, quick_folder, server_for_tests
 
 Row = Callable[[int], Awaitable[dict[str, Any]]]
 
@@ -85,7 +85,7 @@ def row(connection: Connection) -> "Row":
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A folder with a short path that the account of root's embedded server may enter too."""
-    folder = Path(tempfile.mkdtemp(prefix="reactor-test-", dir="/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix="reactor-test-", dir=quick_folder()))
     folder.chmod(0o711)
     yield folder
     shutil.rmtree(folder, ignore_errors=True)

@@ -89,7 +89,7 @@ def _reading(script: str) -> object:
     real = Path.read_text
 
     def read_text(path: Path, *arguments: str | None, **options: str | None) -> str:
-        return script if path.name.endswith(".up.sql") else real(path, *arguments, **options)
+        return script if path.name == "privileges.sql" else real(path, *arguments, **options)
 
     return read_text
 
