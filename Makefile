@@ -10,13 +10,14 @@ ARGS ?=
 # The embedded PostgreSQL to test on, e.g. make test PG=16 (unset: see CONTRIBUTING.md)
 PG ?=
 
-.PHONY: help venv run test check format lock clean
+.PHONY: help venv run test check bench format lock clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make run      start PostgreSQL and reactor on this machine, until Ctrl-C'
 	@echo 'make test     run the tests against a real PostgreSQL (PG=16 or PG=18: that version; ARGS="-k word": some)'
 	@echo 'make check    formatting, lint, types, import rules'
+	@echo 'make bench    measure claims and inserts, as ratios within one run (about 10 minutes, on an idle machine)'
 	@echo 'make format   put formatting and import order right'
 	@echo 'make venv     only make .venv from the lock file'
 	@echo 'make lock     write the lock files anew from pyproject.toml'
@@ -46,6 +47,10 @@ check: venv
 	@$(IN) -m ruff check --quiet .
 	@$(IN) -m mypy
 	@$(IN) -c 'import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())'
+
+bench: venv
+	@$(IN) bench/inserts.py
+	@$(IN) bench/claims.py
 
 format: venv
 	@$(IN) -m ruff check --quiet --fix-only --select I .

@@ -24,11 +24,19 @@ $$;
 
 -- There are new jobs, or something may be runnable now: wakes pods and feeds, at most once in 10 ms.
 create function reactor.ring_jobs() returns void
-language sql set search_path = pg_catalog, pg_temp return reactor.ring('reactor.jobs_bell', 'reactor_jobs', 10);
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    perform reactor.ring('reactor.jobs_bell', 'reactor_jobs', 10);
+end
+$$;
 
 -- Something that is shown has changed: wakes the feeds, at most once in 20 ms.
 create function reactor.ring_feed() returns void
-language sql set search_path = pg_catalog, pg_temp return reactor.ring('reactor.feed_bell', 'reactor_feed', 20);
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    perform reactor.ring('reactor.feed_bell', 'reactor_feed', 20);
+end
+$$;
 
 -- Producers' transactions ring at commit: one that rang earlier and stayed open would leave its neighbours, who found the
 -- bell rung, with nobody woken. Only the first row of a transaction queues the event; a transaction-local setting notes

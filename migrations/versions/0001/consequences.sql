@@ -5,25 +5,23 @@ create function reactor.after_jobs_updated() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     ended bigint[];
-    freed text[];
     runnable boolean;
+    scopes_too boolean;
+    freed text[];
 begin
+    -- Rows that had ended before may be among these; to resolve them again changes nothing.
     select
-        array_agg(u.id) filter (where u.state in ('completed', 'partial', 'failed', 'cancelled')
-            and b.state in ('waiting', 'pending', 'running')),
-        -- A scope moves on when the job that held it is held no more, or the one that was let out will not run now.
-        array_agg(u.scope) filter (where u.scope is not null and u.worker_id is null and (
-            b.worker_id is not null
-            or b.state = 'pending' and not b.parked and b.run_after is null
-                and (u.state <> 'pending' or u.run_after is not null))),
-        bool_or(u.state = 'pending' and not u.parked
-            and (b.state <> 'pending' or b.parked or b.run_after is distinct from u.run_after))
-    into ended, freed, runnable
-    from updated u join before b on b.id = u.id;
+        array_agg(u.id) filter (where u.state in ('completed', 'partial', 'failed', 'cancelled')),
+        bool_or(u.state = 'pending' and not u.parked),
+        bool_or(u.scope is not null and u.worker_id is null)
+    into ended, runnable, scopes_too
+    from updated u;
 
     if ended is not null then
-        if current_setting('transaction_isolation') <> 'read committed'
-            and exists (select from reactor.jobs j where j.id = any (ended) and j.inserted_by <> pg_current_xact_id())
+        if current_setting('transaction_isolation') <> 'read committed' and exists (
+            select from updated u join before b on b.id = u.id
+            where u.id = any (ended) and b.state in ('waiting', 'pending', 'running')
+                and u.inserted_by <> pg_current_xact_id())
         then
             raise exception 'reactor: a job can''t be ended in a % transaction', current_setting('transaction_isolation')
                 using errcode = 'feature_not_supported',
@@ -34,8 +32,28 @@ begin
         runnable := runnable or exists (
             select from reactor.queues q join updated u on u.queue = q.name where q.max_running is not null);
     end if;
-    if freed is not null then
-        perform reactor.free_scopes(freed);
+    if scopes_too then
+        -- A scope moves on when the job that held it is held no more, or the one that was let out will not run now.
+        -- Grouped, not joined: the planner knows nothing about these tables' sizes, and would go through all pairs.
+        select array_agg(s.scope) into freed
+        from (
+            select max(r.scope) as scope,
+                bool_or(r.past and r.held) and not bool_or(not r.past and r.held)
+                or bool_or(r.past and r.ready) and not bool_or(not r.past and (r.held or r.pending)) as moves_on
+            from (
+                select true as past, b.id, b.scope, b.worker_id is not null as held,
+                    b.state = 'pending' and b.run_after is null and not b.parked as ready, false as pending
+                from before b where b.scope is not null
+                union all
+                select false, u.id, u.scope, u.worker_id is not null, false, u.state = 'pending' and u.run_after is null
+                from updated u where u.scope is not null
+            ) r
+            group by r.id
+        ) s
+        where s.moves_on;
+        if freed is not null then
+            perform reactor.free_scopes(freed);
+        end if;
     end if;
     if runnable then
         perform reactor.ring_jobs();
