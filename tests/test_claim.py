@@ -169,11 +169,11 @@ async def test_a_pod_takes_from_its_own_queues_only(connection: Connection) -> N
 
 async def test_a_queues_limit_holds_over_all_pods(connection: Connection, connections: list[Connection]) -> None:
     await connection.execute("insert into reactor.queues (name, max_running) values ('slow', 5)")
-    await submit_many(connection, [NewJob(job_type="work", queue="slow") for _ in range(50)])
-    workers = [Worker(f"pod-{n}", {"work": 3}) for n in range(8)]
+    await submit_many(connection, [NewJob(job_type=("work", "other")[n % 2], queue="slow") for n in range(50)])
+    workers = [Worker(f"pod-{n}", {"work": 3, "other": 3}) for n in range(8)]
     for worker in workers:
         await register_worker(connection, worker, 600)
-    claimed = await asyncio.gather(*(claim(c, w, 3) for c, w in zip(connections, workers, strict=True)))
+    claimed = await asyncio.gather(*(claim(c, w, 10) for c, w in zip(connections, workers, strict=True)))
     jobs = [job for batch in claimed for job in batch]
     assert len(jobs) == 5
     await finish(connection, *jobs[:2])
