@@ -1,6 +1,8 @@
 """Connections, and what people are told when there is none."""
 
 import socket
+from urllib.parse import urlsplit
+from uuid import uuid4
 
 import pytest
 
@@ -73,18 +75,18 @@ async def test_a_url_that_is_none_is_refused(url: str) -> None:
         await open_connection(url, name="test", timeout_seconds=2)
 
 
-async def test_a_refused_password_is_told_with_a_remedy(server: str) -> None:
+async def test_a_refused_login_is_told_with_a_remedy(server: str) -> None:
     """A user without LOGIN stands in for a wrong password, which a server that trusts its socket never asks for."""
+    name = f"reactor_test_{uuid4().hex[:8]}"
     async with connect(server, name="test") as admin:
-        await admin.execute("create role reactor_test_nologin nologin")
+        await admin.execute(f"create role {name} nologin")
         try:
-            url = server.replace("postgres@", "reactor_test_nologin@", 1).replace(
-                "postgres:", "reactor_test_nologin:", 1
-            )
-            with pytest.raises(DatabaseUnreachable, match="not permitted to log in|password"):
-                await open_connection(url, name="test")
+            user = urlsplit(server).username or "postgres"
+            with pytest.raises(DatabaseUnreachable, match="not permitted to log in|password") as caught:
+                await open_connection(server.replace(f"//{user}", f"//{name}", 1), name="test")
+            assert "user and password" in caught.value.remedy
         finally:
-            await admin.execute("drop role reactor_test_nologin")
+            await admin.execute(f"drop role {name}")
 
 
 async def test_each_test_has_a_database_of_its_own(database: str, connection: Connection) -> None:
