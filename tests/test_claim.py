@@ -110,6 +110,10 @@ async def test_a_held_scope_is_not_claimed_and_claim_job_changes_nothing(
     assert await row(second) == before
 
 
+async def test_a_job_that_does_not_exist_is_nobodys(connection: Connection, worker: Worker) -> None:
+    assert await claim_job(connection, worker, 12345) is False
+
+
 async def test_an_unknown_type_is_left_alone(connection: Connection, worker: Worker, row: Row) -> None:
     job_id = await insert(connection, job_type="unheard_of")
     before = await row(job_id)

@@ -135,13 +135,16 @@ begin
     end if;
     if single is not null then
         select array[j.queue::text], array[j.job_type::text] into queues, types from reactor.jobs j where j.id = single;
+        if not found then
+            return;
+        end if;
     end if;
     open_queue := reactor.open_queues(queues);
 
     for round in 1 .. 12 loop
         parked_some := false;
         if single is not null then
-            select array[j.id], array[j.scope::text], 0 into ids, scopes, seen
+            select array[j.id], array[j.scope::text] into ids, scopes
             from reactor.jobs j
             where j.id = single and j.state = 'pending' and j.job_type is not null
                 and (j.run_after is null or j.run_after <= clock_timestamp())
@@ -203,7 +206,7 @@ begin
         end if;
         -- Jobs whose scope is busy, and rows that others have locked, must not cost a batch: look further while there is
         -- more to see than we got. Parked ones are gone by then; the others are passed by looking at more and more.
-        exit when remaining <= 0 or seen < look_at and not parked_some;
+        exit when remaining <= 0 or single is not null or seen < look_at and not parked_some;
         look_at := least(2000, greatest(100, 2 * look_at));
     end loop;
 end
