@@ -1,12 +1,12 @@
 """Writes how attempts ended, many at once, each only if it still holds its job."""
 
-import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple, assert_never
 from uuid import UUID
 
 from reactor import statements
 from reactor.database import Connection
+from reactor.encode import encode
 from reactor.job import JobState
 from reactor.outcome import Completed, Ending, Errored, Failed, Outcome, Partial, Snoozed
 
@@ -63,24 +63,9 @@ def _row(outcome: Outcome) -> _Row:
 def _with_result(state: str, result: dict[str, Any] | None, message: str | None) -> _Row:
     """A result that the database can't hold fails its own job, and not the batch."""
     try:
-        encoded = None if result is None else json.dumps(result, allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as error:
+        return _Row(state, result=None if result is None else encode(result), message=_text(message))
+    except ValueError as error:
         return _Row("failed", error=_text(f"The handler's result is no JSON: {error}"))
-    if encoded is not None and _has_characters_to_refuse(encoded):
-        return _Row("failed", error="The handler's result has a text with NUL or half a surrogate pair in it.")
-    return _Row(state, result=encoded, message=_text(message))
-
-
-def _has_characters_to_refuse(encoded: str) -> bool:
-    if "\\u0000" in encoded:
-        return True
-    if "\\ud" not in encoded:
-        return False
-    try:
-        json.dumps(json.loads(encoded), ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return True
-    return False
 
 
 def _text(value: str | None) -> str | None:

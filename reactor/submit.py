@@ -1,6 +1,5 @@
 """Inserts jobs in the caller's own transaction."""
 
-import json
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
@@ -9,6 +8,7 @@ from uuid import UUID
 
 from reactor import statements
 from reactor.drivers import AsyncConnection, Rows, SyncConnection, fetch
+from reactor.encode import encode
 from reactor.errors import JobInvalid
 
 
@@ -87,13 +87,9 @@ def _submitted(rows: Rows) -> list[Submitted]:
 
 def _encode(jobs: Iterable[NewJob]) -> str:
     try:
-        encoded = json.dumps([_arguments(job) for job in jobs], allow_nan=False)
-    except (TypeError, ValueError) as error:
+        return encode([_arguments(job) for job in jobs])
+    except ValueError as error:
         raise JobInvalid(f"the payload is no JSON: {error}", "Use strings, numbers, lists and objects.") from error
-    # PostgreSQL's text can't hold it, and would say so without naming the job.
-    if "\\u0000" in encoded:
-        raise JobInvalid("a text in it contains the character NUL", "Remove it, or encode the data.")
-    return encoded
 
 
 def _arguments(job: NewJob) -> dict[str, Any]:

@@ -24,7 +24,7 @@ $$;
 
 -- There are new jobs, or something may be runnable now: wakes pods and feeds, at most once in 10 ms.
 create function reactor.ring_jobs() returns void
-language plpgsql set search_path = pg_catalog, pg_temp as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     perform reactor.ring('reactor.jobs_bell', 'reactor_jobs', 10);
 end

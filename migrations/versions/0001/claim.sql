@@ -9,6 +9,7 @@ language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     ours text[];
     waits bigint[];
+    mine text[];
     locked text[];
     stuck text[];
 begin
@@ -31,19 +32,25 @@ begin
     from reactor.jobs j where j.scope = any (ours) and j.is_current and j.scope <> all (coalesce(locked, '{}'));
 
     -- New statements have new snapshots: claims and releases that came before our lock are seen.
-    select
-        array_agg(x.id order by x.place) filter (where not x.waits),
-        array_agg(x.id) filter (where x.waits)
-    into admitted, waits
+    select array_agg(x.id order by x.place), array_agg(x.scope order by x.place)
+    into admitted, mine
     from (
-        select u.id, u.place,
+        select u.id, u.scope, u.place,
             u.scope is not null and (
                 row_number() over (partition by u.scope order by u.place) > 1
                 or exists (select from reactor.jobs h where h.scope = u.scope and h.worker_id is not null)) as waits
         from unnest(ids, scopes) with ordinality u (id, scope, place)
         where u.scope is null or u.scope = any (ours) and u.scope <> all (coalesce(stuck, '{}'))
-    ) x;
+    ) x where not x.waits;
     admitted := admitted[1:batch];
+    mine := mine[1:batch];
+
+    -- Parked behind what runs or is about to, never behind a job that we don't take: nobody else may want that one.
+    select array_agg(u.id) into waits
+    from unnest(ids, scopes) u (id, scope)
+    where u.scope = any (ours) and u.scope <> all (coalesce(stuck, '{}')) and u.id <> all (coalesce(admitted, '{}'))
+        and (u.scope = any (mine)
+            or exists (select from reactor.jobs h where h.scope = u.scope and h.worker_id is not null));
 
     if waits is not null and park then
         update reactor.jobs j set parked = true, changed = pg_current_xact_id() where j.id = any (waits);
@@ -125,6 +132,7 @@ declare
     remaining int := batch;
     look_at int := batch;
     taken_at timestamptz;
+    rounds int := 0;
 begin
     -- Alive by the database's clock, and nobody is draining.
     select w.* into worker from reactor.workers w
@@ -208,7 +216,12 @@ begin
         -- more to see than we got. Parked ones are gone by then; the others are passed by looking at more and more.
         exit when remaining <= 0 or single is not null or seen < look_at and not parked_some;
         look_at := least(2000, greatest(100, 2 * look_at));
+        rounds := round;
     end loop;
+    -- Others have passed by what we had locked and did not take; and after so many rounds there may be more to see.
+    if rounds = 12 and remaining > 0 or rounds > 0 and remaining <= 0 and cardinality(ids) > cardinality(admitted) then
+        perform reactor.ring_jobs();
+    end if;
 end
 $$;
 comment on function reactor.claim is

@@ -27,7 +27,6 @@ begin
                 using errcode = 'feature_not_supported',
                 hint = 'Its old snapshot does not show the jobs that wait for this one; use READ COMMITTED.';
         end if;
-        perform reactor.resolve(ended);
         -- A place in a queue with a limit is free.
         runnable := runnable or exists (
             select from reactor.queues q join updated u on u.queue = q.name where q.max_running is not null);
@@ -42,7 +41,10 @@ begin
                 or bool_or(r.past and r.ready) and not bool_or(not r.past and (r.held or r.pending)) as moves_on
             from (
                 select true as past, b.id, b.scope, b.worker_id is not null as held,
-                    b.state = 'pending' and b.run_after is null and not b.parked as ready, false as pending
+                    -- What this transaction inserted was never let out.
+                    b.state = 'pending' and b.run_after is null and not b.parked
+                        and b.inserted_by <> pg_current_xact_id() as ready,
+                    false as pending
                 from before b where b.scope is not null
                 union all
                 select false, u.id, u.scope, u.worker_id is not null, false, u.state = 'pending' and u.run_after is null
@@ -51,9 +53,18 @@ begin
             group by r.id
         ) s
         where s.moves_on;
-        if freed is not null then
-            perform reactor.free_scopes(freed);
-        end if;
+    end if;
+    -- Lock order: scopes before the rows of dependants, as in cancel.
+    if freed is not null then
+        perform reactor.lock_scopes(freed);
+    end if;
+    if ended is not null then
+        perform reactor.resolve(ended);
+    end if;
+    if freed is not null then
+        perform reactor.free_scopes(freed);
+        -- A claim that met a ready job of the scope while we had its lock has passed it by.
+        runnable := true;
     end if;
     if runnable then
         perform reactor.ring_jobs();

@@ -80,13 +80,13 @@ end
 $$;
 
 -- Either the end of a predecessor waits for us, or we wait for it; the foreign key's own lock does neither. The statements
--- that follow have new snapshots, and see how it ended.
+-- that follow have new snapshots, and see how it ended. Running ones first, as a settle has them before it comes to others.
 create function reactor.lock_predecessors(ids bigint[]) returns void
 language sql set search_path = pg_catalog, pg_temp as $$
     select from reactor.jobs p
     where p.id in (select d.depends_on from reactor.dependencies d where d.job_id = any (ids) and d.resolved is not true)
         and p.id <> all (ids) and p.inserted_by <> pg_current_xact_id()
-    order by p.id for share
+    order by case p.state when 'running' then 0 when 'waiting' then 1 else 2 end, p.id for share
 $$;
 
 -- Puts jobs where their dependencies say they belong. The caller has their rows locked, or has just inserted them, and
@@ -244,8 +244,10 @@ begin
         return null;
     end if;
 
-    -- A circle has at least one edge from an older job to a newer one. Most transactions have none.
-    if exists (select from reactor.dependencies d where d.resolved is null and d.job_id = any (ids) and d.depends_on > d.job_id)
+    -- A circle has at least one edge from an older job to a newer one. Most transactions have none; where this is not the
+    -- first time (constraints were set immediate), it may be among those that are connected already.
+    if current_setting('reactor.connected', true) = 'yes' or exists (
+        select from reactor.dependencies d where d.resolved is null and d.job_id = any (ids) and d.depends_on > d.job_id)
     then
         circle := reactor.find_cycle(ids);
         if circle is not null then
@@ -254,6 +256,7 @@ begin
         end if;
     end if;
 
+    perform set_config('reactor.connected', 'yes', true);
     perform reactor.lock_predecessors(ids);
     perform reactor.reconsider(ids);
     return null;

@@ -8,22 +8,32 @@ language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     again bigint[];
     back bigint[];
+    known bigint[];
 begin
-    with recursive broken (id) as (
-        select j.id from reactor.jobs j where j.broken_by = any (ids) and j.state = 'cancelled'
-        union
-        select j.id from broken join reactor.jobs j on j.broken_by = broken.id and j.state = 'cancelled'
-    )
-    select array_agg(broken.id) into back from broken where broken.id <> all (ids);
-
-    -- Predecessors first, as everywhere; the rest in id order.
-    perform reactor.lock_predecessors(ids || back);
+    -- Until nobody has committed another dependant while we waited for locks.
+    loop
+        known := back;
+        with recursive broken (id) as (
+            select j.id from reactor.jobs j where j.broken_by = any (ids) and j.state = 'cancelled'
+            union
+            select j.id from broken join reactor.jobs j on j.broken_by = broken.id and j.state = 'cancelled'
+        )
+        select coalesce(array_agg(broken.id order by broken.id), '{}') into back from broken where broken.id <> all (ids);
+        exit when back = known;
+        -- Predecessors first, as everywhere; the rest in id order.
+        perform reactor.lock_predecessors(ids || back);
+        perform from reactor.jobs j where j.id = any (ids || back) order by j.id for no key update;
+    end loop;
     select array_agg(x.id) filter (where x.id = any (ids)), array_agg(x.id) filter (where x.id = any (back))
     into again, back
     from (
         select j.id from reactor.jobs j
         where (j.id = any (ids) and j.state in ('completed', 'partial', 'failed', 'cancelled'))
-            or (j.id = any (back) and j.state = 'cancelled' and j.broken_by is not null)
+            or (j.id = any (back) and j.state = 'cancelled' and j.broken_by is not null
+                -- Somebody else has its exclusive scope by now: it stays cancelled, and does not hold up the others.
+                and not (j.exclusive and exists (
+                    select from reactor.jobs o
+                    where o.scope = j.scope and o.exclusive and o.state in ('waiting', 'pending', 'running'))))
         order by j.id for no key update) x;
     if again is null then
         return;
@@ -45,7 +55,7 @@ begin
     update reactor.jobs j set
         attempts = 0, attempt_id = null, quota = null, run_after = null, broken_by = null, error = null, result = null,
         progress = null, status_message = null, started_at = null, finished_at = null, parked = false,
-        changed = pg_current_xact_id(), state = 'pending'
+        changed = pg_current_xact_id(), state = 'waiting'
     where j.id = any (again || back);
 
     -- Where both ends start anew, the one waits for the other again.
@@ -160,7 +170,9 @@ begin
         select distinct j.pipeline_id from reactor.jobs j
         where j.finished_at < before and j.state = any (states) and not exists (
             select from reactor.jobs o
-            where o.pipeline_id = j.pipeline_id and (o.finished_at is null or o.finished_at >= before))
+            where o.pipeline_id = j.pipeline_id and (
+                o.finished_at is null or o.finished_at >= before or o.state <> all (states)
+                or o.worker_id is not null or keep_current and o.is_current))
         limit batch) x;
     -- Whoever retries one of these now is waited for, and seen by the statement after this one.
     perform from reactor.jobs j where j.pipeline_id = any (old) order by j.id for update;

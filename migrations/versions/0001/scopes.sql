@@ -7,6 +7,14 @@
 create function reactor.scope_lock_class() returns int
 language sql immutable parallel safe set search_path = pg_catalog, pg_temp return 1919247220;  -- 'rect'
 
+create function reactor.lock_scopes(scopes text[]) returns void
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    perform pg_advisory_xact_lock(reactor.scope_lock_class(), locks.hash)
+    from (select distinct hashtext(s.scope) as hash from unnest(scopes) s (scope) order by 1) locks;
+end
+$$;
+
 -- Lets out the first parked job of each free scope, one per queue and type: the pods of one queue, or with the handler of
 -- one type, may be gone, and the others must not wait for them. Whoever is too many is parked again by a claim.
 create function reactor.free_scopes(scopes text[]) returns void
@@ -14,8 +22,7 @@ language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     heads bigint[];
 begin
-    perform pg_advisory_xact_lock(reactor.scope_lock_class(), locks.hash)
-    from (select distinct hashtext(s.scope) as hash from unnest(scopes) s (scope) order by 1) locks;
+    perform reactor.lock_scopes(scopes);
 
     -- A new statement, so that what committed while we waited is seen.
     select array_agg(head.id) into heads

@@ -1,0 +1,25 @@
+"""JSON as PostgreSQL's jsonb can hold it."""
+
+import json
+import re
+from typing import Any
+
+# An escape that is not itself escaped: the text backslash-u0000 is fine, the character NUL is not.
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+_SURROGATE = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
+
+
+def encode(value: Any) -> str:
+    """Raises ValueError, with a reason, for what jsonb would refuse, so that it can be told whose value it was."""
+    try:
+        encoded = json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(str(error)) from error
+    if _NUL.search(encoded):
+        raise ValueError("a text in it contains the character NUL")
+    if _SURROGATE.search(encoded):
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ValueError("a text in it contains half a surrogate pair") from None
+    return encoded
