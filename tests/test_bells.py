@@ -95,6 +95,21 @@ async def test_a_released_dependant_rings(database: str, connection: Connection)
         assert await bell.rings() == ["reactor_feed", "reactor_jobs"]
 
 
+async def test_a_scope_that_moves_on_rings_also_for_a_job_that_was_never_parked(
+    database: str, connection: Connection
+) -> None:
+    """A claim may have met it while the settle had the scope's lock, and passed it by."""
+    worker = Worker("pod", {"a": 3})
+    await register_worker(connection, worker, 600)
+    await submit(connection, "a", scope="s")
+    [job] = await claim(connection, worker, 10)
+    await submit(connection, "a", scope="s")
+    async with listening(database) as bell:
+        await bell.rings()
+        await settle(connection, [Ending(job.id, job.attempt_id, Completed())])
+        assert "reactor_jobs" in await bell.rings()
+
+
 async def test_it_rings_at_commit_and_not_before_nor_without(database: str, connection: Connection) -> None:
     """A transaction that rang early and stayed open would silence its neighbours."""
     async with listening(database) as bell, connect(database, name="neighbour") as neighbour:

@@ -397,6 +397,23 @@ async def test_a_scope_whose_last_run_is_locked_does_not_stop_the_queue(
         assert [job.id for job in await claim(connection, worker, 1)] == [free]
 
 
+async def test_nobody_is_parked_behind_a_job_that_was_not_taken(connection: Connection, row: Row) -> None:
+    """A claim of one looks past a busy scope and meets two jobs of another, which it does not take."""
+    worker, gone = Worker("pod", {"work": 3}), Worker("gone", {"work": 3, "rare": 3})
+    for each in (worker, gone):
+        await register_worker(connection, each, 600)
+    await insert(connection, scope="busy", priority=-9)
+    assert len(await claim(connection, gone, 1)) == 1
+    for _ in range(3):
+        await insert(connection, scope="busy", priority=-9)
+    free = await insert(connection, priority=-8)
+    leader = await insert(connection, job_type="rare", scope="s")
+    follower = await insert(connection, scope="s")
+    assert [job.id for job in await claim(connection, gone, 1)] == [free]
+    assert not (await row(leader))["parked"]
+    assert [job.id for job in await claim(connection, worker, 5)] == [follower]
+
+
 async def test_limited_queues_claimed_from_all_sides_never_deadlock(
     connection: Connection, connections: list[Connection]
 ) -> None:

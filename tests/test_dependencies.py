@@ -341,6 +341,75 @@ async def test_a_circle_closed_by_a_later_statement_is_refused(connection: Conne
                 await connection.execute(f"insert into reactor.dependencies (job_id, depends_on) values {edge}")
 
 
+async def test_a_circle_closed_after_constraints_were_set_immediate_is_refused(connection: Connection) -> None:
+    with pytest.raises(asyncpg.CheckViolationError, match="wait for each other"):
+        async with connection.transaction():
+            await connection.execute("set constraints all immediate")
+            await connection.execute("insert into reactor.jobs (job_type) values ('a'), ('b')")
+            await connection.execute("insert into reactor.dependencies values (1, 2)")
+            await connection.execute("insert into reactor.dependencies values (2, 1)")
+
+
+async def test_a_retry_leaves_a_dependant_whose_exclusive_scope_was_taken(
+    connection: Connection, worker: Worker
+) -> None:
+    async with connection.transaction():
+        jobs = [NewJob(job_type="work"), NewJob(job_type="work", scope="s", exclusive=True)]
+        first, second = await submit_many(connection, jobs)
+        await connection.execute("insert into reactor.dependencies values ($1, $2)", second.id, first.id)
+    await end(connection, worker, first.id, Failed("x"))
+    await submit_many(connection, [NewJob(job_type="work", scope="s", exclusive=True)])
+    again = await connection.fetch(statements.RETRY, [first.id])
+    assert [r["id"] for r in again] == [first.id]
+    assert (await states(connection, {"it": second.id}))["it"] == "cancelled"
+
+
+async def test_a_dependant_that_comes_while_its_predecessor_is_retried_is_not_left_behind(
+    connection: Connection, worker: Worker, database: str
+) -> None:
+    async with connect(database, name="producer") as producer:
+        for _ in range(60):
+            [needed] = await submit_many(connection, [NewJob(job_type="work")])
+            await end(connection, worker, needed.id, Failed("x"))
+
+            async def insert_dependant(needed_id: int = needed.id) -> int:
+                async with producer.transaction():
+                    [job] = await submit_many(producer, [NewJob(job_type="work")])
+                    await producer.execute("insert into reactor.dependencies values ($1, $2)", job.id, needed_id)
+                return job.id
+
+            dependant, _ = await asyncio.gather(insert_dependant(), connection.fetch(statements.RETRY, [needed.id]))
+            assert (await states(connection, {"it": dependant}))["it"] == "waiting"
+            await end(connection, worker, needed.id)
+            await end(connection, worker, dependant)
+
+
+async def test_jobs_of_one_scope_that_depend_on_each_other_never_deadlock(
+    connection: Connection, worker: Worker, database: str
+) -> None:
+    """A settle, a cancel of the job's dependant and a producer's new dependant, all of one scope."""
+    async with AsyncExitStack() as stack:
+        operator, producer = [await stack.enter_async_context(connect(database, name=n)) for n in ("op", "producer")]
+
+        async def insert_dependant(needed: int, scope: str) -> None:
+            async with producer.transaction():
+                [job] = await submit_many(producer, [NewJob(job_type="other", scope=scope)])
+                await producer.execute("insert into reactor.dependencies values ($1, $2)", job.id, needed)
+
+        for turn in range(60):
+            scope = f"s{turn}"
+            async with connection.transaction():
+                made = await submit_many(connection, [NewJob(job_type="work", scope=scope) for _ in range(3)])
+                await connection.execute("insert into reactor.dependencies values ($1, $2)", made[1].id, made[0].id)
+            [job] = await claim(connection, worker, 10)
+            await asyncio.gather(
+                settle(connection, [Ending(job.id, job.attempt_id, Completed())]),
+                operator.fetch(statements.CANCEL, [made[1].id], "no"),
+                insert_dependant(made[2].id, scope),
+            )
+            await connection.execute("update reactor.jobs set state = 'completed' where state <> 'cancelled'")
+
+
 async def test_edges_against_the_order_of_ids_are_fine_without_a_circle(connection: Connection, worker: Worker) -> None:
     ids = await dag(connection, "a<b b<c c<d a<d")
     for name in "dcba":

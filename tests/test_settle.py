@@ -132,6 +132,12 @@ async def test_an_outcome_that_can_not_be_written_as_it_is_harms_no_other(
     assert written[odd.id] is (JobState.PENDING if isinstance(outcome, Errored | Snoozed) else JobState.FAILED)
 
 
+async def test_a_text_that_only_looks_like_nul_is_kept(connection: Connection, worker: Worker, row: Row) -> None:
+    job = await running(connection, worker)
+    await settle(connection, [Ending(job.id, job.attempt_id, Completed({"x": "\\u0000 \\\\u0000"}))])
+    assert (await row(job.id))["state"] == "completed"
+
+
 async def test_of_two_writers_with_one_attempt_one_wins(connection: Connection, worker: Worker, database: str) -> None:
     job = await running(connection, worker)
     async with connect(database, name="other") as other:
@@ -373,6 +379,15 @@ async def test_prune_removes_whole_finished_pipelines(connection: Connection, wo
     assert pruned
     assert pruned["jobs"] == 0, "its handler has not stopped yet"
     assert {current.id, young.id, unfinished_pipeline.id} <= left
+
+
+async def test_what_prune_keeps_does_not_use_up_its_batch(connection: Connection, worker: Worker) -> None:
+    for number in range(6):
+        job = await running(connection, worker, scope=f"s{number}" if number < 5 else None)
+        await settle(connection, [Ending(job.id, job.attempt_id, Completed())])
+    pruned = await connection.fetchrow(statements.PRUNE, 0.0, ["completed"], 2, True)
+    assert pruned
+    assert pruned["jobs"] == 1
 
 
 async def test_prune_leaves_a_job_that_is_being_retried(connection: Connection, worker: Worker, database: str) -> None:
