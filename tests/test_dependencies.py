@@ -236,8 +236,9 @@ async def test_a_settle_waits_for_a_producer_that_is_connecting_a_dependant(
         await producer.execute("insert into reactor.dependencies values ($1, $2)", dependant.id, needed.id)
         await producer.execute("set constraints all immediate")
         settling = asyncio.create_task(settle(connection, [Ending(job.id, job.attempt_id, Completed())]))
-        while not await producer.fetchval("select exists (select from pg_locks where not granted)"):
-            await asyncio.sleep(0.005)
+        async with asyncio.timeout(20):
+            while not await producer.fetchval("select exists (select from pg_locks where not granted)"):
+                await asyncio.sleep(0.005)
         await transaction.commit()
         assert await settling
     assert (await states(connection, {"it": dependant.id}))["it"] == "pending"

@@ -155,10 +155,11 @@ async def test_a_migration_waits_for_the_one_before_it(empty: str) -> None:
     async with connect(empty, name="test") as other:
         await other.execute("select pg_advisory_lock($1)", migrations._LOCK)
         waiting = asyncio.create_task(migrate(empty))
-        while not await other.fetchval(
-            "select exists (select from pg_locks where locktype = 'advisory' and not granted)"
-        ):
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(20):
+            while not await other.fetchval(
+                "select exists (select from pg_locks where locktype = 'advisory' and not granted)"
+            ):
+                await asyncio.sleep(0.01)
         assert not waiting.done()
         await other.execute("select pg_advisory_unlock($1)", migrations._LOCK)
         assert (await waiting)[1] == newest_revision()

@@ -398,8 +398,9 @@ async def test_prune_leaves_a_job_that_is_being_retried(connection: Connection, 
         await transaction.start()
         await operator.fetch(statements.RETRY, [job.id])
         pruning = asyncio.create_task(connection.fetchrow(statements.PRUNE, 0.0, ["failed"], 10, False))
-        while not await operator.fetchval("select exists (select from pg_locks where not granted)"):
-            await asyncio.sleep(0.005)
+        async with asyncio.timeout(20):
+            while not await operator.fetchval("select exists (select from pg_locks where not granted)"):
+                await asyncio.sleep(0.005)
         await transaction.commit()
         pruned = await pruning
     assert pruned
