@@ -86,7 +86,8 @@ def read_settings(environment: Mapping[str, str] = os.environ, **overrides: Any)
 
 def unknown_settings(environment: Mapping[str, str] = os.environ) -> dict[str, str | None]:
     """Variables that look like settings and are none, each with the setting that was probably meant."""
-    known = {PREFIX + field.upper() for field in Settings.model_fields}
+    # The log level is needed before settings can be read, and is the command line's own.
+    known = {PREFIX + field.upper() for field in Settings.model_fields} | {PREFIX + "LOG_LEVEL"}
     strange = {
         name
         for name in environment

@@ -1,5 +1,8 @@
 """Settings: read once from the environment, refused with a reason."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from reactor.errors import SettingsInvalid
@@ -71,6 +74,13 @@ def test_variables_that_kubernetes_makes_for_a_service_called_reactor_are_not_se
     }
     assert read_settings(theirs).port == 8080
     assert unknown_settings(theirs) == {}
+
+
+def test_every_documented_setting_is_known() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "settings.md").read_text()
+    documented = re.findall(r"^\| `(REACTOR_[A-Z_]+)`", page, re.MULTILINE)
+    assert "REACTOR_LOG_LEVEL" in documented
+    assert unknown_settings(dict.fromkeys(documented, "1")) == {}
 
 
 def test_a_misspelt_setting_is_noticed() -> None:

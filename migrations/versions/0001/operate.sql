@@ -75,11 +75,9 @@ language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 begin
     perform from reactor.jobs j where j.id = any (ids) and j.state = 'running' order by j.id for no key update;
-    perform pg_advisory_xact_lock(reactor.scope_lock_class(), locks.hash)
-    from (
-        select distinct hashtext(j.scope) as hash from reactor.jobs j
-        where j.id = any (ids) and j.scope is not null and j.state in ('waiting', 'pending')
-        order by 1) locks;
+    perform reactor.lock_scopes(array(
+        select j.scope from reactor.jobs j
+        where j.id = any (ids) and j.scope is not null and j.state in ('waiting', 'pending')));
     return query
         with target as materialized (
             select j.id, j.state, j.attempt_id, j.attempts, j.locked_by, j.locked_at, j.worker_id

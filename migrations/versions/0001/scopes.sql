@@ -7,6 +7,7 @@
 create function reactor.scope_lock_class() returns int
 language sql immutable parallel safe set search_path = pg_catalog, pg_temp return 1919247220;  -- 'rect'
 
+-- In one order for everybody who waits.
 create function reactor.lock_scopes(scopes text[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
