@@ -1,6 +1,8 @@
 """Opens connections to PostgreSQL, with errors that say what to do."""
 
 import asyncio
+import os
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -54,7 +56,19 @@ async def open_connection(url: str, *, name: str, timeout_seconds: float = 10, p
         version = connection.get_settings().server_version
         await connection.close()
         raise ServerUnsupported(version, OLDEST_SERVER)
+    _notice_a_dead_peer(connection)
     return connection
+
+
+async def open_pool(url: str, *, name: str, size: int) -> "asyncpg.Pool[asyncpg.Record]":
+    """Connections for handlers' transactions, opened when they are needed, exempt from limits on idle transactions."""
+    return await asyncpg.create_pool(
+        _for_asyncpg(url),
+        min_size=0,
+        max_size=size,
+        server_settings={"application_name": name},
+        init=_for_long_transactions,
+    )
 
 
 @asynccontextmanager
@@ -67,6 +81,30 @@ async def connect(
         yield connection
     finally:
         await connection.close(timeout=timeout_seconds)
+
+
+async def _for_long_transactions(connection: Connection) -> None:
+    _notice_a_dead_peer(connection)
+    await connection.execute("set idle_in_transaction_session_timeout = 0")
+
+
+def _notice_a_dead_peer(connection: Connection) -> None:
+    """Has the kernel ask an idle peer whether it lives, and give up on what it does not acknowledge."""
+    transport = connection._transport  # type: ignore[attr-defined]  # asyncpg has no way to say this
+    original = transport.get_extra_info("socket")
+    if original is None or original.family == getattr(socket, "AF_UNIX", None):
+        return
+    # A duplicate, because uvloop's sockets can't be given options; the options are the connection's, not the handle's.
+    with socket.socket(fileno=os.dup(original.fileno())) as handle:
+        handle.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in (
+            ("TCP_KEEPIDLE", 10),
+            ("TCP_KEEPINTVL", 3),
+            ("TCP_KEEPCNT", 3),
+            ("TCP_USER_TIMEOUT", 15_000),
+        ):
+            if hasattr(socket, option):
+                handle.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 def _joined(parts: SplitResult) -> str:

@@ -110,3 +110,38 @@ class EmbeddedFailed(ReactorError):
             "set REACTOR_DATABASE_URL.",
         )
         self.folder = folder
+
+
+class HandlerInvalid(ReactorError):
+    def __init__(self, name: str, why: str, remedy: str) -> None:
+        super().__init__(f"The handler {name} can't be registered: {why}.", remedy)
+
+
+class HandlerTwice(HandlerInvalid):
+    def __init__(self, job_type: str, first: str, second: str) -> None:
+        super().__init__(
+            second, f"{first} handles {job_type!r} already", "Give one of them another job_type, or remove it."
+        )
+        self.job_type = job_type
+
+
+class HandlerUnknown(ReactorError, KeyError):
+    def __init__(self, job_type: str, known: Sequence[str]) -> None:
+        super().__init__(
+            f"There is no handler for {job_type!r} in this process.",
+            f"Import the module that registers it. Registered are: {', '.join(known) or 'none'}.",
+        )
+        self.job_type = job_type
+
+
+class AppInvalid(ReactorError):
+    def __init__(self, app: str, why: str, remedy: str) -> None:
+        super().__init__(f"The module {app} can't be used: {why}.", remedy)
+
+
+class WorkerNotStarted(ReactorError):
+    """What a worker process said before it ended."""
+
+    def __init__(self, message: str, remedy: str, exit_code: int) -> None:
+        super().__init__(message, remedy)
+        self.exit_code = exit_code

@@ -33,10 +33,14 @@ async def register_worker(connection: Connection, worker: Worker, lease_seconds:
     )
 
 
-async def heartbeat(connection: Connection, worker_id: UUID, lease_seconds: float) -> dict[int, UUID] | None:
-    """Renews the lease. Returns what the worker holds by the database's account (job → attempt); None: it is dead."""
-    row = await connection.fetchrow(statements.HEARTBEAT, worker_id, lease_seconds)
-    return None if row is None else dict(zip(row["job_ids"], row["attempt_ids"], strict=True))
+async def heartbeat(connection: Connection, worker_id: UUID, lease_seconds: float) -> bool:
+    """Renews the lease. False: the worker was taken for dead, its jobs are other people's, and it must stop."""
+    return await connection.fetchval(statements.HEARTBEAT, worker_id, lease_seconds) is not None
+
+
+async def held(connection: Connection, worker_id: UUID) -> dict[int, UUID]:
+    """What the worker has by the database's account: job → attempt."""
+    return {record["id"]: record["attempt_id"] for record in await connection.fetch(statements.HELD, worker_id)}
 
 
 async def retire_worker(connection: Connection, worker_id: UUID) -> None:

@@ -1,6 +1,8 @@
-"""How an attempt can end, as values."""
+"""How an attempt can end: as values, and as what a handler raises to say so."""
 
+import asyncio
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -51,3 +53,34 @@ class Ending(NamedTuple):
     job_id: int
     attempt_id: UUID
     outcome: Outcome
+    children: str | None = None
+    """The jobs that it chained, as JSON; they are created with its end, or not at all."""
+
+
+class Fail(Exception):
+    """Raised by a handler: the job has failed for good, whatever attempts are left."""
+
+
+class Retry(Exception):
+    """Raised by a handler: try again after so long, while attempts are left."""
+
+    def __init__(self, message: str = "", *, after: float | timedelta) -> None:
+        super().__init__(message or "The handler asked for another attempt.")
+        self.after_seconds = in_seconds(after)
+
+
+class Snooze(Exception):
+    """Raised by a handler: not now, again after so long. Costs no attempt."""
+
+    def __init__(self, after: float | timedelta, message: str | None = None) -> None:
+        super().__init__(message or "The handler asked to be called later.")
+        self.after_seconds = in_seconds(after)
+        self.message = message
+
+
+class Cancelled(asyncio.CancelledError):
+    """Raised in a handler whose attempt must stop. Not an Exception, so that `except Exception` lets it through."""
+
+
+def in_seconds(duration: float | timedelta) -> float:
+    return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)

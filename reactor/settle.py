@@ -1,6 +1,7 @@
 """Writes how attempts ended, many at once, each only if it still holds its job."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple, assert_never
 from uuid import UUID
 
@@ -11,6 +12,8 @@ from reactor.job import JobState
 from reactor.outcome import Completed, Ending, Errored, Failed, Outcome, Partial, Snoozed
 
 _LONGEST_DELAY_SECONDS = 10 * 365 * 86400.0
+_STATES = {state.value: state for state in JobState}
+_job_id = attrgetter("job_id")
 
 
 class _Row(NamedTuple):
@@ -21,17 +24,45 @@ class _Row(NamedTuple):
     delay_seconds: float | None = None
 
 
-async def settle(connection: Connection, endings: Sequence[Ending]) -> dict[int, JobState]:
-    """The state of every job that was written. A job that is missing was not the attempt's any more."""
-    in_lock_order = sorted(endings, key=lambda ending: ending.job_id)
+async def settle(
+    connection: Connection, endings: Sequence[Ending], *, lock_wait: str | None = None
+) -> dict[int, JobState]:
+    """The state of every job that was written. A job that is missing was not the attempt's any more.
+
+    Children come into being in the same commit: in the caller's transaction where there is one.
+    """
+    if not any(ending.children for ending in endings) or connection.is_in_transaction():
+        return await _settle(connection, endings, lock_wait)
+    async with connection.transaction(isolation="read_committed"):
+        return await _settle(connection, endings, lock_wait)
+
+
+async def _settle(connection: Connection, endings: Sequence[Ending], lock_wait: str | None) -> dict[int, JobState]:
+    in_lock_order = sorted(endings, key=_job_id)
+    created = await _chain(connection, [ending for ending in in_lock_order if ending.children])
     rows = [_row(ending.outcome) for ending in in_lock_order]
     records = await connection.fetch(
         statements.SETTLE,
         [ending.job_id for ending in in_lock_order],
         [ending.attempt_id for ending in in_lock_order],
         *(list(column) for column in (zip(*rows, strict=True) if rows else [[]] * len(_Row._fields))),
+        [created.get(ending.job_id) for ending in in_lock_order],
+        lock_wait,
     )
-    return {record["id"]: JobState(record["state"]) for record in records}
+    return {record[0]: _STATES[record[1]] for record in records}
+
+
+async def _chain(connection: Connection, parents: Sequence[Ending]) -> dict[int, int]:
+    """How many children each job got."""
+    if not parents:
+        return {}
+    records = await connection.fetch(
+        statements.CHAIN,
+        [parent.job_id for parent in parents],
+        [parent.attempt_id for parent in parents],
+        [parent.children for parent in parents],
+    )
+    return {record["id"]: record["created"] for record in records}
 
 
 async def release(
@@ -41,7 +72,33 @@ async def release(
     records = await connection.fetch(
         statements.RELEASE, sorted(held), [held[job_id] for job_id in sorted(held)], outcome, why, free
     )
-    return {record["id"]: JobState(record["state"]) for record in records}
+    return {record["id"]: _STATES[record["state"]] for record in records}
+
+
+async def give_back_unbegun(connection: Connection, unbegun: dict[int, UUID]) -> None:
+    """Claimed, and never begun: as if nothing had been."""
+    job_ids = sorted(unbegun)
+    await connection.execute(statements.RELEASE, job_ids, [unbegun[job_id] for job_id in job_ids], None, None, True)
+
+
+async def stopped(connection: Connection, worker_id: UUID, job_ids: Sequence[int]) -> None:
+    """The handlers of these jobs, which were taken from the worker, run no more: their scopes are free."""
+    await connection.execute(statements.STOPPED, worker_id, sorted(job_ids))
+
+
+async def abandon(connection: Connection, job_id: int, attempt_id: UUID, outcome: Errored) -> JobState | None:
+    """Ends an attempt whose handler does not stop. Its scope stays held. None: it was stale."""
+    row = _row(outcome)
+    record = await connection.fetchrow(statements.ABANDON, job_id, attempt_id, row.error, row.delay_seconds)
+    return _STATES[record["state"]] if record else None
+
+
+async def settled(connection: Connection, endings: Sequence[Ending]) -> dict[int, JobState]:
+    """Which of these took effect, when the answer to `settle` was lost."""
+    records = await connection.fetch(
+        statements.SETTLED, [ending.job_id for ending in endings], [ending.attempt_id for ending in endings]
+    )
+    return {record["id"]: _STATES[record["state"]] for record in records}
 
 
 def _row(outcome: Outcome) -> _Row:

@@ -52,12 +52,7 @@ def submit(
     **options: Any,
 ) -> Submitted | Awaitable[Submitted]:
     """One job; `options` are the further fields of NewJob. To be awaited where the driver is asynchronous."""
-    try:
-        job = NewJob(job_type=job_type, payload=payload, **options)
-    except TypeError as error:
-        known = ", ".join(field.name for field in fields(NewJob))
-        raise JobInvalid(str(error).removeprefix("NewJob.__init__() "), f"A job has: {known}.") from None
-    rows = fetch(connection, statements.SUBMIT, _encode([job]))
+    rows = fetch(connection, statements.SUBMIT, encode_jobs([new_job(job_type, payload, options)]))
     return _first_later(rows) if isinstance(rows, Awaitable) else _submitted(rows)[0]
 
 
@@ -69,8 +64,16 @@ def submit_many(
     connection: "SyncConnection | AsyncConnection", jobs: Iterable[NewJob]
 ) -> list[Submitted] | Awaitable[list[Submitted]]:
     """Many jobs in one statement, all or none. The answers are in the order of the jobs."""
-    rows = fetch(connection, statements.SUBMIT, _encode(jobs))
+    rows = fetch(connection, statements.SUBMIT, encode_jobs(jobs))
     return _all_later(rows) if isinstance(rows, Awaitable) else _submitted(rows)
+
+
+def new_job(job_type: str, payload: Mapping[str, Any] | None, options: Mapping[str, Any]) -> NewJob:
+    try:
+        return NewJob(job_type=job_type, payload=payload, **options)
+    except TypeError as error:
+        known = ", ".join(field.name for field in fields(NewJob))
+        raise JobInvalid(str(error).removeprefix("NewJob.__init__() "), f"A job has: {known}.") from None
 
 
 async def _first_later(rows: Awaitable[Rows]) -> Submitted:
@@ -85,7 +88,8 @@ def _submitted(rows: Rows) -> list[Submitted]:
     return [Submitted(*row) for row in rows]
 
 
-def _encode(jobs: Iterable[NewJob]) -> str:
+def encode_jobs(jobs: Iterable[NewJob]) -> str:
+    """As reactor.submit_many takes them. Raises JobInvalid for what no database could hold."""
     try:
         return encode([_arguments(job) for job in jobs])
     except ValueError as error:

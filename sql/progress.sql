@@ -1,6 +1,12 @@
--- A running attempt says how far it is ($3, NULL: unknown) and what it is doing ($4, NULL: as before). No row: stale.
+-- Running attempts say how far they are ($3, NULL: as before) and what they are doing ($4, NULL: as before), many at once.
+-- What does not come back was stale. The fence is a join clause for the reason that settle.sql gives.
+with said as materialized (
+    select *, 'running' as fence
+    from unnest($1::bigint[], $2::uuid[], $3::real[], $4::text[]) as s (id, attempt_id, progress, message)
+)
 update reactor.jobs j set
-    progress = coalesce($3::real, j.progress), status_message = coalesce($4::text, j.status_message),
+    progress = coalesce(s.progress, j.progress), status_message = coalesce(s.message, j.status_message),
     changed = pg_current_xact_id()
-where j.id = $1::bigint and j.attempt_id = $2::uuid and j.state = 'running'
-returning j.id
+from said s
+where j.id = s.id and j.attempt_id = s.attempt_id and j.state = s.fence
+returning j.attempt_id

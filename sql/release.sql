@@ -1,10 +1,11 @@
 -- Gives back attempts that can't go on ($3: released by a shutdown, or crashed with their process; $4: why), to be run
--- again at once. $5: free of charge, as for those that never began. Free releases are bounded: a job that is released ten
--- times has itself to do with it, and pays from then on. What does not come back was stale.
+-- again at once. $5: free of charge. Free releases are bounded: a job that is released ten times has itself to do with it,
+-- and pays from then on. $3 NULL: they never began; that is free, and no part of their history. What does not come back was
+-- stale.
 with given as materialized (
     select g.id, g.attempt_id, 'running' as fence,
-        $5::boolean and (
-            select count(*) < 10 from reactor.attempts a where a.job_id = g.id and a.outcome = 'released') as free
+        $3::text is null or $5::boolean and (
+            select count(*) < 10 from reactor.attempts a where a.job_id = g.id and a.outcome in ('released', 'crashed')) as free
     from unnest($1::bigint[], $2::uuid[]) as g (id, attempt_id)
 ), released as (
     update reactor.jobs j set
@@ -23,6 +24,6 @@ with given as materialized (
 ), kept as (
     insert into reactor.attempts (job_id, attempt_id, number, pod, started_at, outcome, error)
     select r.id, r.attempt_id, r.number, r.locked_by, r.locked_at, $3::text, $4::text
-    from released r where r.state = 'pending'
+    from released r where r.state = 'pending' and $3::text is not null
 )
 select id, state from released

@@ -38,6 +38,7 @@ def stale_argument(parameter: asyncpg.Type, job_id: int) -> Any:
         "int4": 10,
         "int4[]": [3],
         "float4": 0.5,
+        "float4[]": [0.5],
         "float8": 1.0,
         "float8[]": [0.0],
         "bool": True,

@@ -59,8 +59,8 @@ $$;
 comment on function reactor.submit is
     'Inserts a job. outcome: created; existing (id is the holder of the idempotency_key); busy (id is the job that holds the exclusive scope).';
 
--- Many at once: an array of objects with submit's arguments as keys. Answers in the order of the array.
-create function reactor.submit_many(jobs jsonb)
+-- What submit_many and chain do alike.
+create function reactor.place(jobs jsonb, parent bigint)
     returns table (place int, id bigint, pipeline_id uuid, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
@@ -85,14 +85,20 @@ begin
         where e.spec ->> 'job_type' is null or (e.spec ->> 'priority')::int not between -1000 and 1000
             or e.spec ->> 'idempotency_key' is not null or (e.spec ->> 'exclusive')::boolean)
     then
-        return query
+        for place, id, pipeline_id, outcome in
             select s.place::int, made.id, made.pipeline_id, made.outcome
             from rows from (jsonb_to_recordset(jobs) as (job_type text, payload jsonb, pipeline_id uuid, queue text,
                 priority int, run_after timestamptz, max_attempts int, timeout_seconds real, tags text[], scope text,
                 exclusive boolean, idempotency_key text)) with ordinality as s (job_type, payload, pipeline_id, queue,
                 priority, run_after, max_attempts, timeout_seconds, tags, scope, exclusive, idempotency_key, place)
             cross join lateral reactor.submit(s.job_type, s.payload, s.pipeline_id, s.queue, s.priority, s.run_after,
-                s.max_attempts, s.timeout_seconds, s.tags, s.scope, s.exclusive, s.idempotency_key) made;
+                s.max_attempts, s.timeout_seconds, s.tags, s.scope, s.exclusive, s.idempotency_key) made
+        loop
+            if parent is not null and outcome = 'created' then
+                update reactor.jobs j set parent_id = parent where j.id = place.id;
+            end if;
+            return next;
+        end loop;
         return;
     end if;
 
@@ -100,10 +106,10 @@ begin
     return query
         with made as (
             insert into reactor.jobs as j (job_type, payload, pipeline_id, queue, priority, run_after, max_attempts,
-                timeout_seconds, tags, scope)
+                timeout_seconds, tags, scope, parent_id)
             select s.job_type, coalesce(s.payload, '{}'), coalesce(s.pipeline_id, reactor.time_ordered_uuid()),
                 coalesce(s.queue, 'default'), coalesce(s.priority, 0), s.run_after, s.max_attempts, s.timeout_seconds,
-                coalesce(s.tags, '{}'), s.scope
+                coalesce(s.tags, '{}'), s.scope, place.parent
             from rows from (jsonb_to_recordset(jobs) as (job_type text, payload jsonb, pipeline_id uuid, queue text,
                 priority int, run_after timestamptz, max_attempts int, timeout_seconds real, tags text[], scope text))
                 with ordinality as s (job_type, payload, pipeline_id, queue, priority, run_after, max_attempts,
@@ -114,5 +120,41 @@ begin
         select (row_number() over (order by made.id))::int, made.id, made.pipeline_id, 'created' from made;
 end
 $$;
+
+-- Many at once: an array of objects with submit's arguments as keys. Answers in the order of the array.
+create function reactor.submit_many(jobs jsonb)
+    returns table (place int, id bigint, pipeline_id uuid, outcome text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    return query select p.place, p.id, p.pipeline_id, p.outcome from reactor.place(jobs, null) p;
+end
+$$;
 comment on function reactor.submit_many is
     'Inserts many jobs: select * from reactor.submit_many(''[{"job_type": "csv_ingest", "payload": {"file": "a.csv"}}]'')';
+
+-- The children of one attempt each, in the pipeline of their parent unless they name another. Returns, for the attempts that
+-- still hold their jobs, how many were created. The lock lasts until the caller's transaction has settled the parents too.
+-- Lock order: running rows in id order.
+create function reactor.chain(parents bigint[], attempts uuid[], children jsonb[]) returns table (id bigint, created int)
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    parent record;
+begin
+    for parent in
+        select j.id, j.pipeline_id, u.children
+        from (select c.id, c.attempt_id, c.children from unnest(parents, attempts, chain.children) c (id, attempt_id, children)) u
+        join reactor.jobs j on j.id = u.id and j.attempt_id = u.attempt_id and j.state = 'running'
+        order by j.id for no key update of j
+    loop
+        id := parent.id;
+        select count(*) filter (where p.outcome = 'created') into created
+        from reactor.place((
+            select jsonb_agg(case when e.spec ->> 'pipeline_id' is null
+                then e.spec || jsonb_build_object('pipeline_id', parent.pipeline_id) else e.spec end order by e.place)
+            from jsonb_array_elements(parent.children) with ordinality e (spec, place)), parent.id) p;
+        return next;
+    end loop;
+end
+$$;
+comment on function reactor.chain is
+    'Creates the children of running attempts; those that do not hold their job any more create nothing.';

@@ -1,0 +1,120 @@
+"""One attempt of a job, from its start to what is to be written of it."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from enum import Enum
+
+from reactor.context import Context, Services
+from reactor.execute import describe, execute
+from reactor.job import Job
+from reactor.outcome import Completed, Ending, Errored, Outcome, Partial
+from reactor.registry import Around, Handler
+
+_REPEATS = 5
+_REPEAT_PAUSE_SECONDS = 0.05
+
+
+class Stop(Enum):
+    """Why an attempt is told to stop."""
+
+    TAKEN = "The job was cancelled, or taken from this attempt."
+    TIMEOUT = "It ran out of time."
+    SHUTDOWN = "This pod is shutting down."
+
+
+class End(Enum):
+    """Ends of an attempt of which nothing is left to write."""
+
+    COMMITTED = "by its own transaction"
+    STALE = "the job is not this attempt's any more"
+    INTERRUPTED = "by a shutdown: whoever tidies up gives it back"
+
+
+class Attempt:
+    __slots__ = (
+        "context",
+        "handler",
+        "is_abandoned",
+        "is_settling",
+        "job",
+        "slot",
+        "stop_because",
+        "task",
+        "timeout_seconds",
+        "timer",
+    )
+
+    def __init__(self, job: Job, handler: Handler, services: Services) -> None:
+        self.job = job
+        self.handler = handler
+        self.context = Context(job, services)
+        self.timeout_seconds = handler.timeout_seconds if job.timeout_seconds is None else job.timeout_seconds
+        self.stop_because: Stop | None = None
+        self.is_settling = False
+        """Its end is being written: that the database has it no more is no reason to stop it."""
+        self.is_abandoned = False
+        self.task: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.slot = -1
+
+    def stop(self, why: Stop) -> None:
+        """An async handler is cancelled, a thread is told at its next call of the context. The first reason counts,
+        but for a job that is lost: nothing of that may be written."""
+        if self.stop_because is None or why is Stop.TAKEN:
+            self.stop_because = why
+            self.context.stop_reason = why.value
+        if self.task is not None and not self.is_settling:
+            self.task.cancel()
+
+    async def run(self, arounds: Sequence[Around], executor: Executor) -> Ending | End:
+        try:
+            return await self._run(arounds, executor)
+        except asyncio.CancelledError:
+            await self.context.roll_back()
+            return self._stopped()
+
+    async def _run(self, arounds: Sequence[Around], executor: Executor) -> Ending | End:
+        """What the server undid through no fault of the handler's is run again at once: that costs no attempt."""
+        for left in reversed(range(_REPEATS)):
+            try:
+                return await self._finish(await execute(self.handler, self.context, arounds, executor))
+            except Exception as error:
+                await self.context.roll_back()
+                if not self.context.to_be_repeated or not left:
+                    delay = self.handler.backoff(self.job.attempts, error)
+                    return self.context.ending(Errored(describe(error), delay), with_children=False)
+            # The answer to a commit may have been lost. This question waits for a commit that is still under way.
+            if not await self.context.confirm():
+                return End.COMMITTED
+            await asyncio.sleep(_REPEAT_PAUSE_SECONDS * random.uniform(0.5, 1.5))
+            self.context = self.context.anew()
+        raise AssertionError("unreachable")
+
+    async def _finish(self, outcome: Outcome) -> Ending | End:
+        done = isinstance(outcome, Completed | Partial)
+        ending = self.context.ending(outcome, with_children=done)
+        if not self.context.in_transaction:
+            return ending
+        if not done:
+            await self.context.roll_back()
+            return ending
+        self.is_settling = True
+        try:
+            return End.COMMITTED if await self.context.commit(ending) else End.STALE
+        finally:
+            self.is_settling = False
+
+    def _stopped(self) -> Ending | End:
+        match self.stop_because:
+            case Stop.TIMEOUT:
+                return self.context.ending(self.timed_out(), with_children=False)
+            case Stop.SHUTDOWN:
+                return End.INTERRUPTED
+            case _:
+                return End.STALE
+
+    def timed_out(self) -> Errored:
+        error = TimeoutError(f"The handler did not end within {self.timeout_seconds:g} s.")
+        return Errored(str(error), self.handler.backoff(self.job.attempts, error))

@@ -1,0 +1,158 @@
+"""Which function handles which type of job, and what is opened around them."""
+
+import importlib
+import inspect
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from reactor.backoff import Backoff, exponential, fixed
+from reactor.errors import AppInvalid, HandlerInvalid, HandlerTwice, HandlerUnknown
+from reactor.job import Job
+from reactor.signature import arguments_of
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Around = Callable[[Job, Any], AbstractAsyncContextManager[Any]]
+
+_DEFAULT_BACKOFF = exponential()
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    job_type: str
+    function: Callable[..., Any]
+    arguments: Callable[[Job, Any], tuple[Any, ...]]
+    in_thread: bool
+    max_attempts: int | None
+    timeout_seconds: float | None
+    backoff: Backoff
+
+    @property
+    def name(self) -> str:
+        return f"{self.function.__module__}.{self.function.__qualname__}"
+
+
+class Registry:
+    """Handlers by job type. Programs use the one of this module; tests may make their own."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, Handler] = {}
+        self._lifespans: list[Callable[[], AbstractAsyncContextManager[Mapping[str, Any] | None]]] = []
+        self.arounds: list[Around] = []
+
+    def register(
+        self,
+        job_type: str,
+        *,
+        max_attempts: int | None = None,
+        timeout_seconds: float | None = None,
+        backoff: Backoff | float | timedelta | None = None,
+    ) -> Callable[[Function], Function]:
+        """The decorated function handles jobs of this type: an `async def`, or a `def`, which runs in a thread.
+
+        What the job's own row says of attempts and timeout wins. `backoff`: seconds between attempts, or a function of
+        the attempt's number and its error; without it they grow from 1 s to an hour.
+        """
+
+        def decorate(function: Function) -> Function:
+            name = f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', function)}"
+            if job_type in self._handlers:
+                raise HandlerTwice(job_type, self._handlers[job_type].name, name)
+            _check(name, job_type, function, max_attempts, timeout_seconds)
+            self._handlers[job_type] = Handler(
+                job_type,
+                function,
+                arguments_of(function),
+                not inspect.iscoroutinefunction(function),
+                max_attempts,
+                timeout_seconds,
+                _DEFAULT_BACKOFF if backoff is None else backoff if callable(backoff) else fixed(backoff),
+            )
+            return function
+
+        return decorate
+
+    def get_handler(self, job_type: str) -> Handler:
+        try:
+            return self._handlers[job_type]
+        except KeyError:
+            raise HandlerUnknown(job_type, list(self._handlers)) from None
+
+    def lifespan(self, function: Callable[[], AsyncIterator[Mapping[str, Any] | None]]) -> Callable[[], Any]:
+        """The decorated async generator opens what handlers share, once per worker process.
+
+        It yields a mapping, found again in `ctx.resources`, and closes what it opened after the yield.
+        """
+        self._lifespans.append(asynccontextmanager(function))
+        return function
+
+    def around(self, function: Callable[[Job, Any], AsyncIterator[None]]) -> Callable[[Job, Any], Any]:
+        """The decorated async generator runs around each attempt, its `yield`, and sees what the handler raises.
+
+        What it swallows still ends the attempt: for error trackers, timers and the like.
+        """
+        self.arounds.append(asynccontextmanager(function))
+        return function
+
+    @property
+    def job_types(self) -> dict[str, int | None]:
+        """Each type, with the attempts that its handler registered."""
+        return {job_type: handler.max_attempts for job_type, handler in self._handlers.items()}
+
+    @asynccontextmanager
+    async def resources(self) -> AsyncIterator[dict[str, Any]]:
+        """What all lifespans together opened."""
+        async with AsyncExitStack() as stack:
+            opened: dict[str, Any] = {}
+            for lifespan in self._lifespans:
+                shared = await stack.enter_async_context(lifespan())
+                opened |= shared or {}
+            yield opened
+
+
+default = Registry()
+register = default.register
+get_handler = default.get_handler
+lifespan = default.lifespan
+around = default.around
+
+
+def load(app: str, registry: Registry = default) -> Registry:
+    """Imports the module `app`, which registers handlers when it is imported. Looks in the working folder too."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        importlib.import_module(app)
+    except ModuleNotFoundError as error:
+        if error.name and (app == error.name or app.startswith(error.name + ".")):
+            raise AppInvalid(
+                app,
+                "there is no such module",
+                f"Run this where it can be imported: looked in {here} and installed packages.",
+            ) from None
+        raise
+    if not registry.job_types:
+        raise AppInvalid(
+            app,
+            "it registers no handler",
+            "Decorate functions in it, or in what it imports, with @reactor.register(...).",
+        )
+    return registry
+
+
+def _check(name: str, job_type: str, function: Any, max_attempts: int | None, timeout_seconds: float | None) -> None:
+    if not callable(function):
+        raise HandlerInvalid(name, "it is no function", "Put @register(...) above a def or an async def.")
+    if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+        raise HandlerInvalid(name, "it is a generator", "Return the result instead of yielding.")
+    if not 1 <= len(job_type.encode()) <= 200:
+        raise HandlerInvalid(name, f"{job_type!r} is no job_type", "Use a text of 1 to 200 bytes.")
+    if max_attempts is not None and max_attempts < 1:
+        raise HandlerInvalid(name, "max_attempts is less than 1", "Use 1 for a single attempt.")
+    if timeout_seconds is not None and not 0 < timeout_seconds < float("inf"):
+        raise HandlerInvalid(name, "timeout_seconds is not a positive number", "Leave it out for no timeout.")

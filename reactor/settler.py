@@ -1,0 +1,170 @@
+"""Gathers what attempts have to write and writes it in batches, each attempt's under its fence.
+
+A group commit: whatever has gathered while the last batch was being written goes next, so one lone job is settled at
+once and a thousand share a commit. Nothing is reported written before its commit.
+"""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+from uuid import UUID
+
+import asyncpg
+
+from reactor import statements
+from reactor.database import Connection
+from reactor.job import JobState
+from reactor.line import Line
+from reactor.log import get_logger
+from reactor.outcome import Ending, Failed
+from reactor.settle import settle, settled
+
+log = get_logger(__name__)
+
+BATCH = 500
+_LOCK_WAIT = "1s"
+_BLOCKED_PAUSE_SECONDS = 0.5
+
+
+class _Said(NamedTuple):
+    job_id: int
+    fraction: float | None
+    message: str | None
+    heard: "asyncio.Future[bool]"
+
+
+class Settler:
+    """`on_settled` is told of every ending: its new state, or None if the attempt was stale."""
+
+    def __init__(self, line: Line, on_settled: Callable[[Ending, JobState | None], None]) -> None:
+        self._line = line
+        self._on_settled = on_settled
+        self._endings: list[Ending] = []
+        self._progress: dict[UUID, _Said] = {}
+        self._chores: deque[Callable[[Connection], Awaitable[object]]] = deque()
+        self._work = asyncio.Event()
+        self._is_writing = False
+        self._blocked: set[asyncio.TimerHandle] = set()
+        self.batches = 0
+
+    def put(self, ending: Ending) -> None:
+        self._endings.append(ending)
+        self._work.set()
+
+    def do(self, chore: Callable[[Connection], Awaitable[object]]) -> None:
+        """What is too rare for a batch, written in its turn."""
+        self._chores.append(chore)
+        self._work.set()
+
+    async def progress(self, job_id: int, attempt_id: UUID, fraction: float | None, message: str | None) -> bool:
+        """Returns when it is written. False: the attempt is stale. Who says nothing learns just that."""
+        heard = asyncio.get_running_loop().create_future()
+        before = self._progress.pop(attempt_id, None)
+        if before is not None:
+            # One row, one write: the newer word counts, and whoever waits for the older is answered with it.
+            fraction = before.fraction if fraction is None else fraction
+            message = before.message if message is None else message
+            heard.add_done_callback(partial(_answer, before.heard))
+        self._progress[attempt_id] = _Said(job_id, fraction, message, heard)
+        self._work.set()
+        return await asyncio.shield(heard)
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self._endings or self._progress or self._chores or self._blocked or self._is_writing)
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            self._is_writing = True
+            while self._endings or self._progress or self._chores:
+                # An attempt's last word on its progress belongs before its end.
+                await self._write_progress()
+                await self._write_endings()
+                await self._do_chores()
+            self._is_writing = False
+
+    async def _write_progress(self) -> None:
+        said, self._progress = self._progress, {}
+        if not said:
+            return
+        in_lock_order = sorted(said.items(), key=lambda item: item[1].job_id)
+
+        async def write(connection: Connection) -> set[UUID]:
+            records = await connection.fetch(
+                statements.PROGRESS,
+                [one.job_id for _, one in in_lock_order],
+                [attempt_id for attempt_id, _ in in_lock_order],
+                [one.fraction for _, one in in_lock_order],
+                [one.message for _, one in in_lock_order],
+            )
+            return {record[0] for record in records}
+
+        written, _ = await self._line.insist(write)
+        for attempt_id, one in said.items():
+            if not one.heard.done():
+                one.heard.set_result(attempt_id in written)
+
+    async def _do_chores(self) -> None:
+        while self._chores:
+            await self._line.insist(self._chores.popleft())
+
+    async def _write_endings(self) -> None:
+        batch, self._endings = self._endings[:BATCH], self._endings[BATCH:]
+        # Apart, because children lock their parents first: in one batch the order of ids would be lost.
+        for part in ([e for e in batch if e.children is None], [e for e in batch if e.children is not None]):
+            if part:
+                await self._settle(part)
+
+    async def _settle(self, endings: Sequence[Ending]) -> None:
+        self.batches += 1
+        try:
+            # Somebody's open transaction may have one of the rows: the others don't wait for it long.
+            states, repeated = await self._line.insist(
+                lambda connection: settle(connection, endings, lock_wait=_LOCK_WAIT)
+            )
+        except asyncpg.PostgresError as error:
+            # One of them can't be written. In a batch of its own it stands in nobody's way.
+            if len(endings) > 1:
+                for ending in endings:
+                    await self._settle([ending])
+            else:
+                self._put_off(endings[0], error)
+            return
+        if repeated and len(states) < len(endings):
+            missing = [ending for ending in endings if ending.job_id not in states]
+            found, _ = await self._line.insist(lambda connection: settled(connection, missing))
+            states |= found
+        for ending in endings:
+            self._on_settled(ending, states.get(ending.job_id))
+
+    def _put_off(self, ending: Ending, error: asyncpg.PostgresError) -> None:
+        if isinstance(error, asyncpg.LockNotAvailableError):
+            log.info("job locked by somebody", job_id=ending.job_id)
+
+            def again() -> None:
+                self._blocked.discard(timer)
+                self.put(ending)
+
+            pause = _BLOCKED_PAUSE_SECONDS * random.uniform(0.5, 1.5)
+            timer = asyncio.get_running_loop().call_later(pause, again)
+            self._blocked.add(timer)
+        elif isinstance(ending.outcome, Failed):
+            # Even the refusal is refused: the attempt stays held, and is given back with the worker.
+            log.error("job can't be settled", job_id=ending.job_id, error=str(error))
+            self._on_settled(ending, None)
+        else:
+            log.error("outcome refused by the database", job_id=ending.job_id, error=str(error))
+            self.put(
+                Ending(ending.job_id, ending.attempt_id, Failed(f"What the handler returned can't be stored: {error}"))
+            )
+
+
+def _answer(waiting: "asyncio.Future[bool]", done: "asyncio.Future[bool]") -> None:
+    if not waiting.done():
+        waiting.set_result(done.result())

@@ -1,0 +1,92 @@
+"""What a handler wants to be called with, told from its parameters."""
+
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from reactor.errors import HandlerInvalid
+from reactor.job import Job
+
+_REMEDY = (
+    "It takes any of: `job: Job`, `ctx: Context` (`SyncContext` for a plain def), `payload: dict`, "
+    "and one parameter annotated with a pydantic model."
+)
+
+
+class PayloadModel(Protocol):
+    """A pydantic model class; named by what is used of it, so that pydantic is only imported by those who use it."""
+
+    @classmethod
+    def model_validate(cls, obj: Any) -> Any: ...
+
+
+Argument = Callable[[Job, Any], Any]
+
+
+class PayloadInvalid(Exception):
+    """The payload does not fit the handler's model; says where."""
+
+
+def arguments_of(function: Callable[..., Any]) -> Callable[[Job, Any], tuple[Any, ...]]:
+    """Makes, from a job and its context, what to call `function` with."""
+    wanted = [_argument(function, parameter, kind) for parameter, kind in _parameters(function)]
+    # Nearly all handlers look like these two, and a list is built for each job otherwise.
+    if wanted == [_job, _context]:
+        return lambda job, context: (job, context)
+    if wanted == [_job]:
+        return lambda job, context: (job,)
+    return lambda job, context: tuple(make(job, context) for make in wanted)
+
+
+def _parameters(function: Callable[..., Any]) -> list[tuple[inspect.Parameter, Any]]:
+    try:
+        hints = typing.get_type_hints(function)
+    except NameError:
+        hints = {}  # a name that only type checkers import: the parameter's own name must do
+    return [(p, hints.get(name, p.annotation)) for name, p in inspect.signature(function).parameters.items()]
+
+
+def _argument(function: Callable[..., Any], parameter: inspect.Parameter, kind: Any) -> Argument:
+    if isinstance(kind, type) and hasattr(kind, "model_validate"):
+        return _validated(typing.cast(PayloadModel, kind))
+    if kind is Job or parameter.name == "job":
+        return _job
+    if parameter.name in ("ctx", "context") or getattr(kind, "__name__", "").endswith("Context"):
+        return _context
+    if parameter.name == "payload":
+        return _payload
+    raise HandlerInvalid(
+        f"{function.__module__}.{function.__qualname__}",
+        f"nothing is known to give for its parameter {parameter.name!r}",
+        _REMEDY,
+    )
+
+
+def _job(job: Job, context: Any) -> Job:
+    return job
+
+
+def _context(job: Job, context: Any) -> Any:
+    return context
+
+
+def _payload(job: Job, context: Any) -> dict[str, Any]:
+    return job.payload
+
+
+def _validated(model: PayloadModel) -> Argument:
+    def validate(job: Job, context: Any) -> Any:
+        try:
+            return model.model_validate(job.payload)
+        except ValueError as error:
+            raise PayloadInvalid(_complaint(error)) from error
+
+    return validate
+
+
+def _complaint(error: ValueError) -> str:
+    details = getattr(error, "errors", None)
+    if details is None:
+        return str(error)
+    return "; ".join(f"{'.'.join(map(str, e['loc'])) or 'payload'}: {e['msg']}" for e in details())

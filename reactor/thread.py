@@ -1,0 +1,122 @@
+"""Runs a plain function in a thread, with a context whose calls wait for their answers."""
+
+import asyncio
+import contextvars
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from typing import Any, TypeVar
+from uuid import UUID
+
+from reactor.context import Context
+from reactor.database import Connection
+from reactor.job import Job
+from reactor.log import Logger
+
+Answer = TypeVar("Answer")
+
+
+class SyncConnection:
+    """The attempt's connection as a thread can use it: the calls of asyncpg that fetch and write, waited for."""
+
+    def __init__(self, connection: Connection, wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+        self._connection = connection
+        self._wait = wait
+
+    def execute(self, query: str, *arguments: Any) -> str:
+        return self._wait(self._connection.execute(query, *arguments))  # type: ignore[no-any-return]
+
+    def executemany(self, query: str, arguments: list[tuple[Any, ...]]) -> None:
+        self._wait(self._connection.executemany(query, arguments))
+
+    def fetch(self, query: str, *arguments: Any) -> list[Any]:
+        return self._wait(self._connection.fetch(query, *arguments))  # type: ignore[no-any-return]
+
+    def fetchrow(self, query: str, *arguments: Any) -> Any:
+        return self._wait(self._connection.fetchrow(query, *arguments))
+
+    def fetchval(self, query: str, *arguments: Any) -> Any:
+        return self._wait(self._connection.fetchval(query, *arguments))
+
+
+class SyncContext:
+    """The context of a handler that is a plain `def`. A thread can't be interrupted: each call here looks whether the
+    attempt must stop, and raises Cancelled if so."""
+
+    def __init__(self, context: Context, loop: asyncio.AbstractEventLoop) -> None:
+        self._context = context
+        self._loop = loop
+
+    @property
+    def job(self) -> Job:
+        return self._context.job
+
+    @property
+    def attempt_id(self) -> UUID:
+        return self._context.attempt_id
+
+    @property
+    def resources(self) -> Mapping[str, Any]:
+        return self._context.resources
+
+    @property
+    def log(self) -> Logger:
+        return self._context.log
+
+    @property
+    def cancelled(self) -> bool:
+        return self._context.cancelled
+
+    def check(self) -> None:
+        self._context.check()
+
+    def progress(self, fraction: float | None = None, message: str | None = None) -> None:
+        self._wait(self._context.progress(fraction, message))
+
+    def chain(self, job_type: str, payload: Mapping[str, Any] | None = None, **options: Any) -> None:
+        self._wait(self._context.chain(job_type, payload, **options))
+
+    @contextmanager
+    def transaction(self) -> Iterator[SyncConnection]:
+        block = self._context.transaction()
+        connection = self._wait(block.__aenter__())
+        try:
+            yield SyncConnection(connection, self._wait)
+        except BaseException as error:
+            # Also when the attempt must stop: what the block did is undone in any case.
+            self._settle_block(block.__aexit__(type(error), error, error.__traceback__))
+            raise
+        self._wait(block.__aexit__(None, None, None))
+
+    def _settle_block(self, leaving: Awaitable[Any]) -> None:
+        async def leave() -> None:
+            try:
+                await leaving
+            except BaseException:
+                return  # it raises what the block raised, which goes on by itself
+
+        asyncio.run_coroutine_threadsafe(leave(), self._loop).result()
+
+    def _wait(self, call: Coroutine[Any, Any, Answer]) -> Answer:
+        try:
+            self._context.check()
+        except BaseException:
+            call.close()
+            raise
+        return asyncio.run_coroutine_threadsafe(call, self._loop).result()
+
+
+async def run_in_thread(
+    executor: Executor, function: Callable[..., Answer], arguments: Callable[[Any], tuple[Any, ...]], context: Context
+) -> Answer:
+    """Waits for the function's real end, also when it was told to stop: a thread that runs on must not be forgotten."""
+    loop = asyncio.get_running_loop()
+    sync = SyncContext(context, loop)
+    carrier = contextvars.copy_context()
+    future = loop.run_in_executor(executor, lambda: carrier.run(lambda: function(*arguments(sync))))
+    while True:
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            if future.done():
+                raise

@@ -1,0 +1,19 @@
+-- Types of ready jobs that no live worker would take, at most $1 kinds are looked at. By one step through the index for each
+-- kind, however many jobs there are of it.
+with recursive kind (queue, job_type, n) as (
+    (select j.queue, j.job_type, 1 from reactor.jobs j
+        where j.state = 'pending' and j.run_after is null and not j.parked and j.job_type is not null
+        order by j.queue, j.job_type limit 1)
+    union all
+    select next.queue, next.job_type, kind.n + 1 from kind cross join lateral (
+        select j.queue, j.job_type from reactor.jobs j
+        where j.state = 'pending' and j.run_after is null and not j.parked and j.job_type is not null
+            and (j.queue, j.job_type) > (kind.queue, kind.job_type)
+        order by j.queue, j.job_type limit 1) next
+    where kind.n < $1::int
+)
+select kind.queue::text, kind.job_type::text from kind
+where not exists (
+    select from reactor.workers w
+    where w.ended_at is null and w.lease_until > clock_timestamp()
+        and kind.job_type = any (w.job_types) and (w.queues is null or kind.queue = any (w.queues)))
