@@ -34,6 +34,11 @@ async def claim_job(connection: Connection, worker: Worker, job_id: int, quota: 
     return await claim_one(connection, worker, job_id, quota) is not None
 
 
+async def inherit(connection: Connection, worker: Worker) -> list[Job]:
+    """What was handed over to this worker before it started."""
+    return await _readable(connection, await connection.fetch(statements.INHERIT, worker.id))
+
+
 async def _readable(connection: Connection, records: list[asyncpg.Record]) -> list[Job]:
     """The claim is committed by now: a payload that can't be read fails its own job, and not the batch."""
     jobs, unreadable = [], []

@@ -25,19 +25,19 @@ class _Row(NamedTuple):
 
 
 async def settle(
-    connection: Connection, endings: Sequence[Ending], *, lock_wait: str | None = None
+    connection: Connection, endings: Sequence[Ending], *, lock_wait_ms: int | None = None
 ) -> dict[int, JobState]:
     """The state of every job that was written. A job that is missing was not the attempt's any more.
 
     Children come into being in the same commit: in the caller's transaction where there is one.
     """
     if not any(ending.children for ending in endings) or connection.is_in_transaction():
-        return await _settle(connection, endings, lock_wait)
+        return await _settle(connection, endings, lock_wait_ms)
     async with connection.transaction(isolation="read_committed"):
-        return await _settle(connection, endings, lock_wait)
+        return await _settle(connection, endings, lock_wait_ms)
 
 
-async def _settle(connection: Connection, endings: Sequence[Ending], lock_wait: str | None) -> dict[int, JobState]:
+async def _settle(connection: Connection, endings: Sequence[Ending], lock_wait_ms: int | None) -> dict[int, JobState]:
     in_lock_order = sorted(endings, key=_job_id)
     created = await _chain(connection, [ending for ending in in_lock_order if ending.children])
     rows = [_row(ending.outcome) for ending in in_lock_order]
@@ -47,7 +47,7 @@ async def _settle(connection: Connection, endings: Sequence[Ending], lock_wait: 
         [ending.attempt_id for ending in in_lock_order],
         *(list(column) for column in (zip(*rows, strict=True) if rows else [[]] * len(_Row._fields))),
         [created.get(ending.job_id) for ending in in_lock_order],
-        lock_wait,
+        lock_wait_ms,
     )
     return {record[0]: _STATES[record[1]] for record in records}
 

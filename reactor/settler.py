@@ -25,7 +25,7 @@ from reactor.settle import settle, settled
 log = get_logger(__name__)
 
 BATCH = 500
-_LOCK_WAIT = "1s"
+_LOCK_WAIT_MS = 1000
 _BLOCKED_PAUSE_SECONDS = 0.5
 
 
@@ -126,7 +126,7 @@ class Settler:
         try:
             # Somebody's open transaction may have one of the rows: the others don't wait for it long.
             states, repeated = await self._line.insist(
-                lambda connection: settle(connection, endings, lock_wait=_LOCK_WAIT)
+                lambda connection: settle(connection, endings, lock_wait_ms=_LOCK_WAIT_MS)
             )
         except asyncpg.PostgresError as error:
             # One of them can't be written. In a batch of its own it stands in nobody's way.

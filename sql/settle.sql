@@ -1,11 +1,11 @@
 -- Writes how attempts ended, all outcomes in one statement; what comes back was written, what does not was stale.
 -- Outcomes: completed, partial, failed; error (again while attempts are left, else failed); snoozed (costs no attempt).
 -- The fence is a join clause on purpose: with `state = 'running'` as a constant the planner may walk another index for each
--- row once statistics say that nothing is running. Ids arrive sorted: that is the lock order. $9: how long to wait for a lock
+-- row once statistics say that nothing is running. Ids arrive sorted: that is the lock order. $9: how many milliseconds to wait for a lock
 -- (NULL: as is set); set here, and not for the session, which a pooler may share with others.
 with ended as materialized (
     select *, 'running' as fence,
-        (select set_config('lock_timeout', coalesce($9::text, current_setting('lock_timeout')), true)) as patience
+        (select set_config('lock_timeout', coalesce($9::int::text, current_setting('lock_timeout')), true)) as patience
     from unnest($1::bigint[], $2::uuid[], $3::text[], $4::jsonb[], $5::text[], $6::text[], $7::float8[],
         $8::int[]) as e (id, attempt_id, outcome, result, error, message, delay_seconds, children)
 ), settled as (

@@ -8,6 +8,7 @@ from reactor import __version__
 from reactor.cli.doctor import doctor
 from reactor.cli.migrate import migrate
 from reactor.cli.up import serve, up
+from reactor.cli.worker import worker
 from reactor.errors import ReactorError
 from reactor.log import configure_logging
 
@@ -40,7 +41,7 @@ def cli(log_level: str) -> None:
     configure_logging(log_level)
 
 
-for command in (up, serve, migrate, doctor):
+for command in (up, worker, serve, migrate, doctor):
     cli.add_command(command)
 
 

@@ -1,0 +1,120 @@
+"""A worker process as its supervisor sees it: started, told what to do, listened to, ended."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+from reactor.begun import Begun
+from reactor.errors import WorkerNotStarted
+from reactor.log import get_logger
+from reactor.process import Orders
+
+log = get_logger(__name__)
+
+
+class Child:
+    """Made by `start`. Its process group is its own, so that a Ctrl-C in the terminal reaches the supervisor alone, and
+    what handlers started ends with them."""
+
+    def __init__(self, worker_id: UUID, process: asyncio.subprocess.Process, begun: Begun) -> None:
+        self.worker_id = worker_id
+        self.begun = begun
+        self.job_types: dict[str, int | None] = {}
+        self.ready = asyncio.Event()
+        self.worn = asyncio.Event()
+        self.done: dict[str, Any] | None = None
+        """What it said when it had done all it was to do."""
+        self.failure: WorkerNotStarted | None = None
+        self.ended_because: str | None = None
+        """Why we ended it; None: it ended by itself."""
+        self.started_at = time.monotonic()
+        self._process = process
+        self._writer: asyncio.StreamWriter
+        self._reading: asyncio.Task[None]
+
+    @classmethod
+    async def start(cls, orders: Orders) -> "Child":
+        """`orders` without what belongs to this one process, which is filled in here."""
+        begun = Begun(orders.concurrency)
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "reactor.process", str(theirs.fileno())),
+                pass_fds=(theirs.fileno(), begun.descriptor),
+                stdin=asyncio.subprocess.DEVNULL,
+                process_group=0,
+            )
+        child = cls(UUID(orders.worker_id), process, begun)
+        reader, child._writer = await asyncio.open_connection(sock=ours)
+        child._writer.write(replace(orders, begun_descriptor=begun.descriptor, supervisor_pid=os.getpid()).encode())
+        child._reading = asyncio.create_task(child._read(reader))
+        return child
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.returncode is None
+
+    def tell(self, command: str) -> None:
+        with contextlib.suppress(OSError):
+            self._writer.write(command.encode() + b"\n")
+
+    def kill(self, because: str) -> None:
+        if self.is_running:
+            self.ended_because = self.ended_because or because
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+    async def ended(self) -> None:
+        """Until the process is gone, and all it said has been heard."""
+        await self._process.wait()
+        await asyncio.wait([self._reading])
+        self._writer.close()
+
+    @property
+    def why(self) -> str:
+        """Why it ended, in words."""
+        return f"The worker process ended: {self.ended_because or self._cause}."
+
+    @property
+    def _cause(self) -> str:
+        code = self._process.returncode
+        assert code is not None
+        if code >= 0:
+            return f"it exited with code {code}"
+        with contextlib.suppress(ValueError):
+            return f"it was killed by signal {-code} ({signal.Signals(-code).name})"
+        return f"it was killed by signal {-code}"
+
+    def overdue(self) -> set[UUID]:
+        """Attempts that had to end some time ago and did not: the process does not react."""
+        now = time.monotonic()
+        return {attempt_id for attempt_id, deadline in self.begun.read().items() if deadline and deadline < now}
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        with contextlib.suppress(OSError):
+            async for line in reader:
+                self._hear(json.loads(line))
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        match message.pop("event"):
+            case "ready":
+                self.job_types = message["job_types"]
+                self.ready.set()
+            case "worn":
+                self.worn.set()
+            case "done":
+                self.done = message
+            case "failed":
+                self.failure = WorkerNotStarted(**message)

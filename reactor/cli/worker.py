@@ -1,0 +1,115 @@
+"""`reactor worker`."""
+
+import asyncio
+import os
+import signal
+import sys
+
+import click
+
+from reactor.database import connect
+from reactor.locate import Location, locate
+from reactor.migrate import check_revision
+from reactor.process import Orders
+from reactor.runner import Plan
+from reactor.settings import Settings, read_settings
+from reactor.supervisor import Supervisor, Watch
+
+
+@click.command()
+@click.option("--app", required=True, metavar="MODULE", help="Module that registers handlers when it is imported.")
+@click.option("--queues", metavar="A,B", help="Work on these queues only.  [REACTOR_QUEUES, default: all]")
+@click.option("--concurrency", type=int, help="Jobs at once in each process.  [REACTOR_CONCURRENCY, default 10]")
+@click.option("--processes", type=click.IntRange(1, 256), default=1, show_default=True, help="Worker processes.")
+@click.option("--once", is_flag=True, help="Run what is due, then exit.")
+@click.option("--max-jobs", type=click.IntRange(1), metavar="N", help="Run N jobs, then exit.")
+@click.pass_context
+def worker(
+    context: click.Context,
+    app: str,
+    queues: str | None,
+    concurrency: int | None,
+    processes: int,
+    once: bool,
+    max_jobs: int | None,
+) -> None:
+    """Run jobs: those of the types that the app has handlers for.
+
+    \b
+    handlers.py:
+      from reactor import Context, Job, register
+      @register("csv_ingest", max_attempts=5)
+      async def csv_ingest(job: Job, ctx: Context) -> dict:
+          ...
+    Then:
+      reactor worker --app handlers
+
+    A small process supervises the ones that run handlers: it restarts them, puts back what they leave behind, and
+    keeps this pod's lease. Start as many as you like, on any number of machines.
+
+    SIGTERM or Ctrl-C: no new jobs; those that run get REACTOR_SHUTDOWN_GRACE_SECONDS to end, then they are given back
+    (REACTOR_ON_SHUTDOWN=fail: failed). Twice: at once.
+
+    \b
+    Exit codes: 0  stopped as asked, or nothing left to do
+                1  could not start; or a job was interrupted by the shutdown;
+                   or, with --once and --max-jobs, an attempt failed
+                2  the command or a setting is wrong
+    """
+    if max_jobs is not None and processes > 1:
+        raise click.UsageError("--max-jobs counts within one process: leave --processes at 1.")
+    settings = read_settings(queues=queues, concurrency=concurrency)
+    level = context.find_root().params["log_level"]
+    sys.exit(asyncio.run(_work(settings, app, processes, once, max_jobs, level)))
+
+
+async def _work(settings: Settings, app: str, processes: int, once: bool, max_jobs: int | None, log_level: str) -> int:
+    async with locate(settings) as location:
+        async with connect(location.url, name="reactor worker") as connection:
+            await check_revision(connection)
+        supervisor = Supervisor(plan_watch(settings, location, app, processes, once, max_jobs, log_level))
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, supervisor.stop)
+        await supervisor.run()
+    counts = supervisor.failed if once or max_jobs else 0
+    return 1 if supervisor.interrupted or counts else 0
+
+
+def plan_watch(
+    settings: Settings,
+    location: Location,
+    app: str,
+    processes: int = 1,
+    once: bool = False,
+    max_jobs: int | None = None,
+    log_level: str = "info",
+) -> Watch:
+    plan = Plan(
+        url=location.url,
+        listen_url=location.listen_url,
+        poll_seconds=settings.poll_seconds,
+        stock_seconds=settings.heartbeat_seconds,
+        once=once,
+        max_jobs=max_jobs,
+    )
+    orders = Orders(
+        app=app,
+        worker_id="",
+        pod=settings.pod_id,
+        queues=settings.queues,
+        concurrency=settings.concurrency,
+        lease_seconds=settings.lease_seconds,
+        plan=plan,
+        begun_descriptor=-1,
+        supervisor_pid=os.getpid(),
+        log_level=log_level,
+        log_as_json=not sys.stderr.isatty(),
+    )
+    return Watch(
+        orders=orders,
+        processes=processes,
+        heartbeat_seconds=settings.heartbeat_seconds,
+        grace_seconds=settings.shutdown_grace_seconds,
+        fail_on_shutdown=settings.on_shutdown == "fail",
+    )

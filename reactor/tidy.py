@@ -1,0 +1,102 @@
+"""Puts the database in order after a worker process: what it held goes back, and its lease ends."""
+
+from collections.abc import Collection, Mapping
+from uuid import UUID
+
+from reactor import statements
+from reactor.database import Connection
+from reactor.lease import Worker, held, register_worker, retire_worker
+from reactor.log import get_logger
+from reactor.outcome import Ending, Failed
+from reactor.settle import give_back_unbegun, release, settle
+
+log = get_logger(__name__)
+
+Held = Mapping[int, UUID]
+
+
+async def after_shutdown(connection: Connection, worker_id: UUID, begun: Collection[UUID], *, fail: bool) -> int:
+    """What had begun is released at no cost, or failed. Returns how many jobs that were."""
+    unbegun, interrupted = await _sort(connection, worker_id, begun)
+    await give_back_unbegun(connection, unbegun)
+    if fail:
+        failure = Failed("Worker received SIGTERM: the pod was shut down while this job ran.")
+        await settle(connection, [Ending(job_id, attempt_id, failure) for job_id, attempt_id in interrupted.items()])
+    else:
+        await release(connection, interrupted, outcome="released", why="The pod was shut down while it ran.", free=True)
+    await retire_worker(connection, worker_id)
+    if interrupted:
+        log.warning(
+            "jobs interrupted by the shutdown", jobs=sorted(interrupted), became="failed" if fail else "pending"
+        )
+    return len(interrupted)
+
+
+async def after_crash(
+    connection: Connection, worker_id: UUID, begun: Collection[UUID], overdue: Collection[UUID], why: str
+) -> dict[int, UUID]:
+    """What had begun goes back at no cost, too: one of them may have killed the process, but which?
+
+    Those that are overdue blocked it, and pay. Returns those that ran before when a process died: they are still held,
+    to be run again where they can harm nobody but themselves.
+    """
+    unbegun, running = await _sort(connection, worker_id, begun)
+    await give_back_unbegun(connection, unbegun)
+    blocking = {job_id: attempt_id for job_id, attempt_id in running.items() if attempt_id in overdue}
+    blocked = "It did not end in time, and blocked its worker process, which was killed."
+    await release(connection, blocking, outcome="crashed", why=blocked, free=False)
+    others = {job_id: attempt_id for job_id, attempt_id in running.items() if attempt_id not in overdue}
+    again = {record["id"] for record in await connection.fetch(statements.CRASHED_BEFORE, list(others))}
+    suspects = {job_id: others.pop(job_id) for job_id in again}
+    await release(connection, others, outcome="crashed", why=why, free=True)
+    log.warning(
+        "jobs of a dead worker process put back",
+        unbegun=len(unbegun),
+        begun=sorted(others),
+        blocking=sorted(blocking),
+        quarantined=sorted(suspects),
+    )
+    return suspects
+
+
+async def into_quarantine(
+    connection: Connection, worker: Worker, lease_seconds: float, suspects: Held, killers: Held, why: str | None
+) -> bool:
+    """Suspects and killers go on under a worker that runs one job at a time. Tells whether there is anything to run.
+
+    A killer is charged with what it did, and has failed once it has no attempt left. `why`: what happened to the
+    suspects; None: nothing, they were next.
+    """
+    await register_worker(connection, worker, lease_seconds)
+    moved = await _hand_over(connection, suspects, worker.id, why, charged=False)
+    deed = "The job killed its worker process while it ran there alone"
+    for job_id, attempt_id in killers.items():
+        killer = {job_id: attempt_id}
+        if not (again := await _hand_over(connection, killer, worker.id, f"{deed}.", charged=True)):
+            await release(connection, killer, outcome="crashed", why=f"{deed}, in its last attempt.", free=False)
+            log.error("job failed: it killed its process in every attempt", job_id=job_id)
+        moved |= again
+    if not moved:
+        await retire_worker(connection, worker.id)
+    return bool(moved)
+
+
+async def _hand_over(
+    connection: Connection, jobs: Held, worker_id: UUID, why: str | None, *, charged: bool
+) -> set[int]:
+    """Charged ones only go on while they have attempts left."""
+    job_ids = sorted(jobs)
+    attempt_ids = [jobs[job_id] for job_id in job_ids]
+    records = await connection.fetch(statements.HAND_OVER, job_ids, attempt_ids, worker_id, why, charged)
+    return {record["id"] for record in records}
+
+
+async def _sort(
+    connection: Connection, worker_id: UUID, begun: Collection[UUID]
+) -> tuple[dict[int, UUID], dict[int, UUID]]:
+    """What the worker holds: what had not begun, and what had."""
+    unbegun: dict[int, UUID] = {}
+    running: dict[int, UUID] = {}
+    for job_id, attempt_id in (await held(connection, worker_id)).items():
+        (running if attempt_id in begun else unbegun)[job_id] = attempt_id
+    return unbegun, running
