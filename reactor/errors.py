@@ -84,6 +84,14 @@ class JobInvalid(ReactorError):
         super().__init__(f"The job can't be submitted: {why}.", remedy)
 
 
+class JobUnknown(ReactorError):
+    def __init__(self, job_id: int) -> None:
+        super().__init__(
+            f"There is no job {job_id}.", "`reactor jobs` lists the newest; old ones may have been pruned."
+        )
+        self.job_id = job_id
+
+
 class DriverUnknown(ReactorError):
     def __init__(self, kind: type) -> None:
         super().__init__(

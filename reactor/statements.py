@@ -28,6 +28,7 @@ RELEASE: Final = _load("release")
 STOPPED: Final = _load("stopped")
 ABANDON: Final = _load("abandon")
 SETTLED: Final = _load("settled")
+FINISHED: Final = _load("finished")
 
 CANCEL: Final = _load("cancel")
 RETRY: Final = _load("retry")

@@ -158,7 +158,7 @@ class Supervisor:
             return
         overdue = {attempt_id for attempt_id, deadline in begun.items() if deadline and deadline < time.monotonic()}
         suspects = await self._insist(lambda c: after_crash(c, child.worker_id, begun, overdue, child.why))
-        if suspects and (worker := await self._admit(suspects, {}, child.why)):
+        if suspects and (worker := await self._admit(suspects, child.why, charged=False)):
             self._tasks.create_task(self._quarantine(worker))
         # A claim that was under way when the process died may have committed since.
         await first_of(self._stopping.wait(), asyncio.sleep(_STRAGGLERS_SECONDS))
@@ -223,17 +223,18 @@ class Supervisor:
             if child.done is None and not self._stopping.is_set() and begun:
                 left = await self._insist(partial(held, worker_id=worker.id)) or {}
                 killers = {job_id: attempt_id for job_id, attempt_id in left.items() if attempt_id in begun}
-                next_worker = await self._admit({}, killers, None)
+                deed = f"The job killed its worker process, in which it ran alone. {child.why}"
+                next_worker = await self._admit(killers, deed, charged=True)
             # The others are cleared: we know now who it was.
             await self._tidy_after_shutdown(worker.id, begun)
 
-    async def _admit(self, suspects: Held, killers: Held, why: str | None) -> Worker | None:
+    async def _admit(self, jobs: Held, why: str, *, charged: bool) -> Worker | None:
         worker = Worker(self._orders.pod, self._job_types, self._orders.queues, 1)
         lease_seconds = self._orders.lease_seconds
-        if not await self._insist(lambda c: into_quarantine(c, worker, lease_seconds, suspects, killers, why)):
+        if not await self._insist(lambda c: into_quarantine(c, worker, lease_seconds, jobs, why, charged=charged)):
             return None
         self._keeper.watch(worker.id)
-        log.warning("quarantine", jobs=sorted({*suspects, *killers}), worker_id=str(worker.id))
+        log.warning("quarantine", jobs=sorted(jobs), worker_id=str(worker.id))
         return worker
 
     # Ends

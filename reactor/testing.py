@@ -14,14 +14,20 @@ from uuid import uuid4
 
 import asyncpg
 
+from reactor.counts import Counts
 from reactor.database import connect, with_database
 from reactor.embedded import start_embedded
+from reactor.job import JobState
+from reactor.lease import Worker, register_worker, retire_worker
 from reactor.migrate import migrate
+from reactor.registry import Registry, default
+from reactor.runner import Plan, Runner
 from reactor.settings import Settings
 
 # Tests start from nothing each time, so there is nothing to lose in a crash.
 _FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 _LEAK_SECONDS = 2.0
+_SKIP_DELAYS = "update reactor.jobs set run_after = null where state = 'pending' and run_after is not null"
 _ROOM_BYTES = 2 * 1024**3
 
 
@@ -83,6 +89,30 @@ class Databases:
                 await admin.execute(f"drop database if exists {name} with (force)")
         if leaked:
             raise AssertionError(f"the test left connections open: {', '.join(leaked)}")
+
+
+async def run_until_idle(
+    url: str, registry: Registry = default, *, skip_delays: bool = False, concurrency: int = 10
+) -> dict[JobState, int]:
+    """Runs every job that is due, and what those make due, in this process. Returns how many attempts ended in which state.
+
+    With `skip_delays` scheduled jobs and retries are due at once, so that a test of them need not wait.
+    """
+    worker = Worker("test", registry.job_types, capacity=concurrency)
+    async with connect(url, name="reactor tests") as connection:
+        await register_worker(connection, worker, 3600)
+        counts = Counts()
+        while True:
+            if skip_delays:
+                await connection.execute(_SKIP_DELAYS)
+            runner = Runner(Plan(url, url, once=True), registry, worker)
+            runner.counts = counts
+            ended = counts.ended
+            await runner.run()
+            if counts.ended == ended or not skip_delays:
+                break
+        await retire_worker(connection, worker.id)
+    return counts.states
 
 
 async def _connections_left(admin: "asyncpg.Connection[asyncpg.Record]", database: str) -> list[str]:

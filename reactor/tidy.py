@@ -60,35 +60,23 @@ async def after_crash(
 
 
 async def into_quarantine(
-    connection: Connection, worker: Worker, lease_seconds: float, suspects: Held, killers: Held, why: str | None
+    connection: Connection, worker: Worker, lease_seconds: float, jobs: Held, why: str, *, charged: bool
 ) -> bool:
-    """Suspects and killers go on under a worker that runs one job at a time. Tells whether there is anything to run.
+    """Attempts of a dead process go on under a worker that runs one job at a time. Tells whether there are any.
 
-    A killer is charged with what it did, and has failed once it has no attempt left. `why`: what happened to the
-    suspects; None: nothing, they were next.
+    What is charged with the death costs an attempt, and has failed once none is left.
     """
     await register_worker(connection, worker, lease_seconds)
-    moved = await _hand_over(connection, suspects, worker.id, why, charged=False)
-    deed = "The job killed its worker process while it ran there alone"
-    for job_id, attempt_id in killers.items():
-        killer = {job_id: attempt_id}
-        if not (again := await _hand_over(connection, killer, worker.id, f"{deed}.", charged=True)):
-            await release(connection, killer, outcome="crashed", why=f"{deed}, in its last attempt.", free=False)
-            log.error("job failed: it killed its process in every attempt", job_id=job_id)
-        moved |= again
-    if not moved:
-        await retire_worker(connection, worker.id)
-    return bool(moved)
-
-
-async def _hand_over(
-    connection: Connection, jobs: Held, worker_id: UUID, why: str | None, *, charged: bool
-) -> set[int]:
-    """Charged ones only go on while they have attempts left."""
     job_ids = sorted(jobs)
     attempt_ids = [jobs[job_id] for job_id in job_ids]
-    records = await connection.fetch(statements.HAND_OVER, job_ids, attempt_ids, worker_id, why, charged)
-    return {record["id"] for record in records}
+    records = await connection.fetch(statements.HAND_OVER, job_ids, attempt_ids, worker.id, why, charged)
+    left = {job_id: jobs[job_id] for job_id in jobs.keys() - {record["id"] for record in records}}
+    if charged and left:
+        await release(connection, left, outcome="crashed", why=f"{why} It has no attempt left.", free=False)
+        log.error("job failed: it killed its process in every attempt", jobs=sorted(left))
+    if not records:
+        await retire_worker(connection, worker.id)
+    return bool(records)
 
 
 async def _sort(

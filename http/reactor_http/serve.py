@@ -1,7 +1,7 @@
-"""Runs the application on uvicorn until SIGINT or SIGTERM."""
+"""Runs the application on uvicorn until it is told to stop."""
 
+import asyncio
 import ipaddress
-import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,22 +21,23 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def serve_app(app: ASGIApp, settings: Settings, *, on_listening: Callable[[str], None]) -> None:
+async def serve_app(
+    app: ASGIApp, settings: Settings, stop: asyncio.Event, *, on_listening: Callable[[str], None]
+) -> None:
+    """Until `stop` is set: signals are for the program that we are part of."""
     with _bind(settings) as listener:
         server = _Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off"))
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_stop_on_signal, server)
+            tasks.start_soon(_stop, server, stop)
             host = f"[{settings.host}]" if ":" in settings.host else settings.host
             on_listening(f"http://{host}:{listener.getsockname()[1]}")
             await server.serve(sockets=[listener])
             tasks.cancel_scope.cancel()
 
 
-async def _stop_on_signal(server: uvicorn.Server) -> None:
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for _ in signals:
-            server.force_exit = server.should_exit
-            server.should_exit = True
+async def _stop(server: uvicorn.Server, stop: asyncio.Event) -> None:
+    await stop.wait()
+    server.should_exit = True
 
 
 def _bind(settings: Settings) -> socket.socket:

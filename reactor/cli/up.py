@@ -1,60 +1,104 @@
 """`reactor up` and `reactor serve`: what runs until it is told to stop."""
 
+import asyncio
 import shlex
+import signal
+import sys
 from collections.abc import Callable
 
-import anyio
 import click
 
 from reactor.cli.options import address_options
+from reactor.cli.worker import plan_watch
 from reactor.database import connect, without_password
+from reactor.demo import submit_demo
 from reactor.locate import Location, locate
 from reactor.log import get_logger
 from reactor.migrate import check_revision
 from reactor.migrate import migrate as migrate_up
 from reactor.settings import Settings, read_settings
+from reactor.supervisor import Supervisor
 from reactor_http.app import create_app
 from reactor_http.serve import serve_app
 
 log = get_logger(__name__)
 
+DEMO = "reactor.demo"
+
 
 @click.command()
+@click.option(
+    "--app", metavar="MODULE", default=DEMO, show_default=True, help="Module that registers handlers when imported."
+)
+@click.option("--demo/--no-demo", default=None, help="Submit the demo pipeline.  [default: with the demo's handlers]")
 @address_options
-def up(host: str | None, port: int | None) -> None:
-    """Start everything on this machine: PostgreSQL, tables, HTTP server. Ctrl-C stops it.
+@click.pass_context
+def up(context: click.Context, app: str, demo: bool | None, host: str | None, port: int | None) -> None:
+    """Start everything on this machine: PostgreSQL, tables, one pod, HTTP server. Ctrl-C stops it.
 
     Without REACTOR_DATABASE_URL an embedded PostgreSQL is started, whose data is kept for the next time.
+    Exit codes are those of `reactor worker`.
     """
-    anyio.run(_run, read_settings(host=host, port=port), True)
+    settings = read_settings(host=host, port=port)
+    with_demo = app == DEMO if demo is None else demo
+    sys.exit(asyncio.run(_up(settings, app, with_demo, context.find_root().params["log_level"])))
 
 
 @click.command()
 @address_options
 def serve(host: str | None, port: int | None) -> None:
     """Start the HTTP server: health checks and the page."""
-    anyio.run(_run, read_settings(host=host, port=port), False)
+    asyncio.run(_serve(read_settings(host=host, port=port)))
 
 
-async def _run(settings: Settings, is_up: bool) -> None:
+async def _up(settings: Settings, app: str, demo: bool, log_level: str) -> int:
     async with locate(settings) as location:
-        if is_up:
-            await migrate_up(location.listen_url)
-        else:
-            async with connect(location.url, name="reactor serve") as connection:
-                await check_revision(connection)
-        greet = _greeting(location) if is_up else lambda address: log.info("serving", address=address)
-        await serve_app(create_app(location.url), settings, on_listening=greet)
+        await migrate_up(location.listen_url)
+        supervisor = Supervisor(plan_watch(settings, location, app, log_level=log_level))
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, lambda: (stop.set(), supervisor.stop()))
+        async with asyncio.TaskGroup() as tasks:
+            pod = tasks.create_task(supervisor.run())
+            pod.add_done_callback(lambda _: stop.set())
+            greet = _greeting(location)
+            tasks.create_task(serve_app(create_app(location.url), settings, stop, on_listening=greet))
+            if demo:
+                tasks.create_task(_submit_demo(location))
     click.echo("Stopped.")
+    return 1 if supervisor.interrupted else 0
+
+
+async def _serve(settings: Settings) -> None:
+    async with locate(settings) as location:
+        async with connect(location.url, name="reactor serve") as connection:
+            await check_revision(connection)
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        await serve_app(
+            create_app(location.url), settings, stop, on_listening=lambda address: log.info("serving", address=address)
+        )
+
+
+async def _submit_demo(location: Location) -> None:
+    async with connect(location.url, name="reactor demo") as connection:
+        pipeline_id = await submit_demo(connection)
+    click.echo(f"  demo      pipeline {pipeline_id}\n")
 
 
 def _greeting(location: Location) -> Callable[[str], None]:
     psql = location.embedded.psql if location.embedded else "psql"
+    insert = """insert into reactor.jobs (job_type, payload) values ('demo.hello', '{"name": "you"}')"""
 
     def greet(address: str) -> None:
+        command = shlex.join([str(psql), without_password(location.url)])
         click.secho("\nreactor is up.", bold=True)
         click.echo(f"  page      {address}/")
-        click.echo(f"  database  {shlex.join([str(psql), without_password(location.url)])}")
-        click.echo("  stop      Ctrl-C (the data is kept)\n")
+        click.echo(f"  database  {command}")
+        click.echo(f"  try       {command} -c {shlex.quote(insert)}")
+        click.echo("  stop      Ctrl-C (the data is kept)")
 
     return greet

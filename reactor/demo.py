@@ -1,0 +1,77 @@
+"""A small pipeline to look at: a file is read, each of its years is computed, and the sum is drawn up.
+
+What `reactor up` runs unless it is given an app: `reactor up --app your.handlers`.
+"""
+
+import asyncio
+import random
+from typing import Any
+
+from reactor.context import Context
+from reactor.database import Connection
+from reactor.job import Job
+from reactor.registry import register
+from reactor.submit import NewJob, submit_many
+
+YEARS = (2024, 2025, 2026)
+
+
+@register("demo.ingest", timeout_seconds=60)
+async def ingest(job: Job, ctx: Context) -> dict[str, Any]:
+    """Reads a file, in steps that can be watched."""
+    rows = int(job.payload.get("rows", 1000))
+    for done in range(0, rows, max(1, rows // 20)):
+        await ctx.progress(done / rows, f"{done} of {rows} rows read")
+        await asyncio.sleep(0.1)
+    return {"rows": rows}
+
+
+@register("demo.recalculate", max_attempts=5, backoff=0.5, timeout_seconds=60)
+async def recalculate(job: Job, ctx: Context) -> dict[str, Any]:
+    """Computes one year. Fails now and then, to show what a retry looks like."""
+    for step in range(10):
+        await ctx.progress(step / 10, f"month {step + 1} of {job.payload['year']}")
+        await asyncio.sleep(0.1)
+        if job.attempts < 3 and random.random() < 0.03:
+            raise RuntimeError(f"the figures of {job.payload['year']} do not add up")
+    return {"year": job.payload["year"], "tonnes": random.randint(100, 900)}
+
+
+@register("demo.aggregate")
+async def aggregate(job: Job, ctx: Context) -> dict[str, Any]:
+    """Waits for all years, and sums them up."""
+    await ctx.progress(0.5, "summing up")
+    await asyncio.sleep(0.3)
+    return {"years": list(YEARS)}
+
+
+@register("demo.hello")
+async def hello(job: Job, ctx: Context) -> dict[str, Any]:
+    """The one to try from psql."""
+    name = job.payload.get("name", "world")
+    await ctx.progress(1, f"Hello, {name}!")
+    ctx.log.info("hello", name=name)
+    return {"greeting": f"Hello, {name}!"}
+
+
+async def submit_demo(connection: Connection) -> str:
+    """The whole pipeline, in one transaction. Returns its id."""
+    async with connection.transaction():
+        first, *_ = await submit_many(connection, [NewJob(job_type="demo.ingest", payload={"rows": 2000})])
+        pipeline = first.pipeline_id
+        years = await submit_many(
+            connection,
+            [
+                NewJob(
+                    job_type="demo.recalculate",
+                    payload={"year": year},
+                    pipeline_id=pipeline,
+                    scope=f"demo/year={year}",
+                )
+                for year in YEARS
+            ],
+        )
+        last, *_ = await submit_many(connection, [NewJob(job_type="demo.aggregate", pipeline_id=pipeline)])
+        edges = [(year.id, first.id) for year in years] + [(last.id, year.id) for year in years]
+        await connection.executemany("insert into reactor.dependencies (job_id, depends_on) values ($1, $2)", edges)
+    return str(pipeline)
