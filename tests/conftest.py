@@ -1,10 +1,17 @@
 """Fixtures: a server per session, a migrated database of its own per test."""
 
 import asyncio
+import inspect
+import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -89,3 +96,112 @@ def folder() -> Iterator[Path]:
     folder.chmod(0o711)
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
+
+
+class Pod:
+    """A `reactor worker` as an operator starts it: a supervisor, and the processes that it starts."""
+
+    def __init__(self, url: str, folder: Path, number: int, arguments: Sequence[str], settings: dict[str, str]) -> None:
+        self.marks_file = folder / "marks"
+        self._log_file = folder / f"log-{number}"
+        outside = {name: value for name, value in os.environ.items() if not name.startswith("REACTOR_")}
+        inside = {"REACTOR_DATABASE_URL": url, "REACTOR_POD_ID": f"pod-{number}", "POD_MARKS": str(self.marks_file)}
+        with self._log_file.open("w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "reactor", "worker", "--app", "pod_handlers", *arguments],
+                cwd=Path(__file__).parent,
+                env=outside | inside | settings,
+                stdout=log,
+                stderr=log,
+                process_group=0,
+            )
+
+    @property
+    def workers(self) -> list[int]:
+        """The pids of its worker processes."""
+        found = subprocess.run(
+            ["pgrep", "-P", str(self.process.pid)], capture_output=True, text=True, check=False
+        ).stdout.split()
+        return [int(pid) for pid in found]
+
+    @property
+    def log(self) -> str:
+        return self._log_file.read_text()
+
+    def events(self, event: str) -> list[dict[str, Any]]:
+        entries = [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
+        return [entry for entry in entries if entry["event"] == event]
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def kill(self, pid: int | None = None) -> None:
+        """Without a pid all of it at once, as when the machine's power fails."""
+        for victim in [pid] if pid else [self.process.pid, *self.workers]:
+            with suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGKILL)
+
+    def signal_all(self, number: int) -> None:
+        for pid in (self.process.pid, *self.workers):
+            os.kill(pid, number)
+
+    async def exit_code(self, within_seconds: float = 30) -> int:
+        return await asyncio.to_thread(self.process.wait, within_seconds)
+
+    def end(self) -> None:
+        self.kill()
+        self.process.wait()
+
+
+StartPod = Callable[..., Awaitable[Pod]]
+
+
+@pytest.fixture
+async def start_pod(database: str, tmp_path: Path) -> AsyncIterator[StartPod]:
+    """Starts a pod with these arguments; settings without their prefix: start_pod("--once", LEASE_SECONDS=4)."""
+    pods: list[Pod] = []
+
+    async def start(*arguments: str, url: str = database, ready: bool = True, **settings: object) -> Pod:
+        named = {f"REACTOR_{name}": str(value) for name, value in settings.items()}
+        pod = Pod(url, tmp_path, len(pods) + 1, arguments, named)
+        pods.append(pod)
+        if ready:
+            await until(lambda: pod.events("worker started"))
+        return pod
+
+    yield start
+    for pod in pods:
+        pod.end()
+
+
+Marks = Callable[[str], list[tuple[int, int, int, float]]]
+
+
+@pytest.fixture
+def marks(tmp_path: Path) -> Marks:
+    """What handlers marked with this word: job, attempt, pid, time."""
+
+    def read(word: str) -> list[tuple[int, int, int, float]]:
+        file = tmp_path / "marks"
+        lines = [line.split() for line in file.read_text().splitlines()] if file.exists() else []
+        return [(int(job), int(attempt), int(pid), float(at)) for w, job, attempt, pid, at in lines if w == word]
+
+    return read
+
+
+async def until(condition: Callable[[], Any], within_seconds: float = 20) -> Any:
+    """Waits for the thing itself: a function, or one that is to be awaited. Returns what it returned."""
+    deadline = time.monotonic() + within_seconds
+    while True:
+        answer = condition()
+        if inspect.isawaitable(answer):
+            answer = await answer
+        if answer:
+            return answer
+        assert time.monotonic() < deadline, "it did not happen in time"
+        await asyncio.sleep(0.01)
+
+
+@pytest.fixture(name="until")
+def until_fixture() -> Callable[..., Awaitable[Any]]:
+    return until

@@ -1,0 +1,112 @@
+"""Handlers for the pods that tests start. They leave marks in a file, which outlives whatever becomes of the process."""
+
+import asyncio
+import ctypes
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from reactor import Context, Job, SyncContext, register
+
+
+def mark(job: Job, word: str) -> None:
+    line = f"{word} {job.id} {job.attempts} {os.getpid()} {time.time()}\n"
+    descriptor = os.open(Path(os.environ["POD_MARKS"]), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(descriptor, line.encode())
+    os.close(descriptor)
+
+
+def seconds(job: Job) -> float:
+    return float(job.payload.get("seconds", 60))
+
+
+@register("noop")
+async def noop(job: Job) -> None:
+    mark(job, "began")
+
+
+@register("await")
+async def await_(job: Job, ctx: Context) -> None:
+    mark(job, "began")
+    await asyncio.sleep(seconds(job))
+    mark(job, "ended")
+
+
+@register("block")
+async def block(job: Job) -> None:
+    """Blocks the event loop."""
+    mark(job, "began")
+    time.sleep(seconds(job))  # noqa: ASYNC251
+    mark(job, "ended")
+
+
+@register("thread")
+def thread(job: Job, ctx: SyncContext) -> None:
+    mark(job, "began")
+    time.sleep(seconds(job))
+    mark(job, "ended")
+
+
+@register("spin")
+def spin(job: Job) -> None:
+    """Pure Python that never calls anything that waits."""
+    mark(job, "began")
+    end = time.monotonic() + seconds(job)
+    while time.monotonic() < end:
+        pass
+    mark(job, "ended")
+
+
+@register("gil")
+def gil(job: Job) -> None:
+    """C code that holds the interpreter's lock: no other thread of the process runs meanwhile."""
+    mark(job, "began")
+    ctypes.PyDLL(None).usleep(int(seconds(job) * 1e6))
+    mark(job, "ended")
+
+
+@register("die")
+async def die(job: Job) -> None:
+    mark(job, "began")
+    await asyncio.sleep(0.05)  # the others that were claimed with it have begun, too
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@register("stuck", timeout_seconds=0.5, backoff=0)
+def stuck(job: Job) -> dict[str, Any] | None:
+    """The first attempt does not end; the next ones do."""
+    mark(job, "began")
+    if job.attempts == 1:
+        time.sleep(600)
+    return {"pid": os.getpid()}
+
+
+@register("hog", timeout_seconds=0.5, backoff=0)
+async def hog(job: Job) -> None:
+    """The first attempt blocks the event loop for ever."""
+    mark(job, "began")
+    if job.attempts == 1:
+        time.sleep(600)  # noqa: ASYNC251
+
+
+@register("fails", max_attempts=1)
+async def fails(job: Job) -> None:
+    raise ValueError("it fails")
+
+
+@register("ledger", max_attempts=100, backoff=0.05)
+async def ledger(job: Job, ctx: Context) -> None:
+    """A row in the ledger, once: it commits with the job's end."""
+    async with ctx.transaction() as connection:
+        await connection.execute("insert into ledger (job_id) values ($1)", job.id)
+
+
+@register("slow_ledger", backoff=0.05)
+async def slow_ledger(job: Job, ctx: Context) -> None:
+    mark(job, "began")
+    async with ctx.transaction() as connection:
+        await connection.execute("insert into ledger (job_id) values ($1)", job.id)
+        await asyncio.sleep(seconds(job))
+    mark(job, "ended")
