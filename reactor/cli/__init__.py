@@ -6,7 +6,11 @@ import click
 
 from reactor import __version__
 from reactor.cli.doctor import doctor
+from reactor.cli.jobs import jobs, why
 from reactor.cli.migrate import migrate
+from reactor.cli.operate import cancel, drain, pause, recover, resume, retry
+from reactor.cli.show import harmless
+from reactor.cli.submit import submit
 from reactor.cli.up import serve, up
 from reactor.errors import ReactorError
 from reactor.log import configure_logging
@@ -32,6 +36,10 @@ def cli(log_level: str) -> None:
       export REACTOR_DATABASE_URL=postgresql://user:password@host/database
       reactor doctor      is everything in place?
       reactor migrate     make the tables
+    Then:
+      reactor submit csv_ingest '{"file": "a.csv"}'
+      reactor jobs        what there is
+      reactor why 17      why job 17 is not running
 
     Settings are REACTOR_* environment variables; flags win over them.
 
@@ -40,7 +48,8 @@ def cli(log_level: str) -> None:
     configure_logging(log_level)
 
 
-for command in (up, serve, migrate, doctor):
+_COMMANDS = (up, serve, migrate, doctor, submit, jobs, why, cancel, retry, recover, pause, resume, drain)
+for command in _COMMANDS:
     cli.add_command(command)
 
 
@@ -49,5 +58,5 @@ def main() -> None:
         cli()
     except ReactorError as error:
         click.secho("error: ", fg="red", bold=True, nl=False, err=True)
-        click.echo(error, err=True)
+        click.echo(harmless(error, lines=True), err=True)
         sys.exit(error.exit_code)
