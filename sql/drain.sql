@@ -1,7 +1,7 @@
 -- While draining ($1) no pod takes a job. Returns whether it was so before.
 with before as materialized (
-    select s.draining from reactor.settings s for no key update
-), written as (
-    update reactor.settings s set draining = $1::boolean returning s.draining
+    select s.the_only_row, s.draining from reactor.settings s for no key update
 )
-select b.draining as was from before b, written
+update reactor.settings s set draining = $1::boolean
+from before b where b.the_only_row = s.the_only_row
+returning b.draining as was

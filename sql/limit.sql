@@ -2,7 +2,8 @@
 with before as materialized (
     select q.max_running from reactor.queues q where q.name = $1::text for no key update
 ), written as (
-    insert into reactor.queues as q (name, max_running) values ($1::text, $2::int)
+    insert into reactor.queues as q (name, max_running)
+    select $1::text, $2::int from (select count(*) from before) looked
     on conflict (name) do update set max_running = excluded.max_running
     returning q.name
 )

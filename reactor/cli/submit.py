@@ -57,6 +57,13 @@ def read_duration(value: str) -> float:
         raise click.BadParameter(f"{error}.") from None
 
 
+def read_timeout(value: str) -> float:
+    seconds = read_duration(value)
+    if seconds <= 0:
+        raise click.BadParameter("a job needs some time; write 45s or 5m.")
+    return seconds
+
+
 @click.command()
 @click.argument("job_type", metavar="TYPE")
 @click.argument("payload", metavar="[JSON]", type=read_payload, default="{}")
@@ -72,7 +79,11 @@ def read_duration(value: str) -> float:
     "--max-attempts", type=click.IntRange(1, 2**31 - 1), help="How often it is tried.  [what its handler says]"
 )
 @click.option(
-    "--timeout", metavar="DURATION", type=read_duration, help="How long it may run: 45s, 5m.  [what its handler says]"
+    "--timeout",
+    "timeout_seconds",
+    metavar="DURATION",
+    type=read_timeout,
+    help="How long it may run: 45s, 5m.  [what its handler says]",
 )
 @click.option("--tag", "tags", multiple=True, help="To find it by; may be given several times.")
 @click.option("--scope", help="What it computes; one job of a scope runs at a time.")
@@ -80,9 +91,7 @@ def read_duration(value: str) -> float:
 @click.option("--key", "idempotency_key", help="The same type and key again within 24 h is the same job.")
 @click.option("--pipeline", "pipeline_id", type=click.UUID, help="The run it belongs to.  [a new one]")
 @json_option
-def submit(
-    run_after: datetime | None, delay: float | None, timeout: float | None, as_json: bool, **options: Any
-) -> None:
+def submit(run_after: datetime | None, delay: float | None, as_json: bool, **options: Any) -> None:
     """Submit a job of a TYPE with a JSON object as its payload.
 
     \b
@@ -103,7 +112,7 @@ def submit(
         due = run_after
         if delay is not None:
             due = await connection.fetchval(statements.CLOCK) + timedelta(seconds=delay)
-        return await submit_job(connection, run_after=due, timeout_seconds=timeout or None, **options)
+        return await submit_job(connection, run_after=due, **options)
 
     job = ask(send)
     if as_json:
