@@ -1,4 +1,4 @@
-"""What operators do: done and noted in one transaction, refused with a reason, and tried again when it crossed others."""
+"""What operators do: done and noted in one transaction, refused with a reason, tried again when it crossed others."""
 
 import asyncio
 import json
@@ -90,7 +90,8 @@ async def test_thousands_are_cancelled_a_thousand_at_a_time(connection: Connecti
     ids = [
         record["id"]
         for record in await connection.fetch(
-            "insert into reactor.jobs (job_type, scope) select 'work', 's' || n from generate_series(1, 2500) n returning id"
+            "insert into reactor.jobs (job_type, scope) select 'work', 's' || n from generate_series(1, 2500) n "
+            "returning id"
         )
     ]
     done = await cancel(connection, ids, "all of them", ANNE)
