@@ -1,4 +1,4 @@
-"""Looking at jobs: the newest, one in full, and for every reason that keeps one from running a sentence that says so."""
+"""Looking at jobs: the newest, one in full, and a sentence for every reason that keeps one from running."""
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
