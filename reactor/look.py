@@ -46,9 +46,8 @@ async def list_jobs(
 ) -> Page:
     """The newest jobs first. Pages stay put while jobs arrive, since they go by id."""
     filters = filters or Filters()
-    # Prepared anew each time: a kept statement is planned once for all filters after a while, and then has no index.
-    statement = await connection.prepare(statements.LIST_JOBS)
-    records = await statement.fetch(
+    records = await connection.fetch(
+        statements.LIST_JOBS,
         before,
         limit + 1,
         filters.state,

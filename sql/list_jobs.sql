@@ -1,7 +1,7 @@
 -- The newest jobs with an id below $1 (NULL: from the newest on), at most $2, that have the state $3, type $4, queue $5,
 -- scope $6, tag $7 and pipeline $8 (NULL: any). By id and not by offset: pages stay put while jobs arrive.
--- To be planned with the values at hand, or a pipeline's ten jobs would be looked for among all. The line on worker_id says
--- nothing new; it lets running jobs be found by the index on it.
+-- Filters that are NULL fold away: the server plans this for the values at hand, since its plan for all of them is always
+-- dearer. The line on worker_id says nothing new; it lets running jobs be found by the index on it.
 select j.id, j.job_type::text as job_type, j.state::text as state, j.queue::text as queue, j.priority::int as priority,
     j.scope::text as scope, j.is_current, j.tags::text[] as tags, j.pipeline_id, j.parent_id, j.children,
     j.attempts, coalesce(j.quota, j.max_attempts::int) as quota, j.locked_by, j.progress::real as progress,

@@ -209,7 +209,7 @@ async def test_a_list_fits_the_screen_and_is_whole_where_there_is_none(
 async def test_hostile_texts_are_shown_as_texts(reactor: Reactor, connection: Connection) -> None:
     job_id = await insert(connection, payload=json.dumps({"x": HOSTILE}), tags=[HOSTILE])
     await connection.execute(
-        "update reactor.jobs set state = 'failed', finished_at = now(), status_message = $1, error = $1, locked_by = $1",
+        "update reactor.jobs set state = 'failed', status_message = $1, error = $1, locked_by = $1",
         HOSTILE,
     )
     await connection.execute(
