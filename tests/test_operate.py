@@ -194,6 +194,27 @@ async def test_two_jobs_of_one_exclusive_scope_are_not_retried_together(connecti
     assert (caught.value.job_id, caught.value.holder_id) == (second, first)
 
 
+async def test_of_dependants_with_one_exclusive_scope_the_first_comes_back(
+    connection: Connection, worker: Worker, row: Row
+) -> None:
+    """They were inserted after what they need had failed, so none was ever in another's way."""
+    first = await insert(connection, scope="table=a", exclusive=True)
+    await fail(connection, worker, first)
+
+    async def dependant(scope: str) -> int:
+        async with connection.transaction():
+            job_id = await insert(connection, scope=scope, exclusive=True)
+            await connection.execute("insert into reactor.dependencies values ($1, $2)", job_id, first)
+        assert (await row(job_id))["state"] == "cancelled"
+        return job_id
+
+    rival = await dependant("table=a")
+    second, third = await dependant("table=b"), await dependant("table=b")
+    done = await retry(connection, [first], ANNE)
+    assert done.jobs == {first: JobState.PENDING, second: JobState.WAITING}
+    assert ((await row(rival))["state"], (await row(third))["state"]) == ("cancelled", "cancelled")
+
+
 async def test_a_dead_workers_job_is_recovered_with_a_fresh_quota(
     connection: Connection, worker: Worker, row: Row
 ) -> None:
