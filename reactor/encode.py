@@ -23,3 +23,8 @@ def encode(value: Any) -> str:
         except UnicodeEncodeError:
             raise ValueError("a text in it contains half a surrogate pair") from None
     return encoded
+
+
+def storable(text: str) -> str:
+    """People's texts come from anywhere: what PostgreSQL's text can't hold is replaced."""
+    return text.replace("\0", "\ufffd").encode(errors="replace").decode()

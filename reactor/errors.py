@@ -92,6 +92,54 @@ class JobUnknown(ReactorError):
         self.job_id = job_id
 
 
+class NotRecoverable(ReactorError):
+    """Only a running job whose worker is dead can be taken from it."""
+
+    def __init__(self, job_id: int, why: str, remedy: str) -> None:
+        super().__init__(f"Job {job_id} can't be recovered: {why}.", remedy)
+        self.job_id = job_id
+
+
+class ScopeTaken(ReactorError):
+    def __init__(self, job_id: int, scope: str, holder_id: int) -> None:
+        super().__init__(
+            f"Job {job_id} can't be retried: it is exclusive, and job {holder_id} has its scope {scope!r}. "
+            "Nothing was changed.",
+            f"Wait until job {holder_id} has ended, or cancel it first. Of several jobs of one scope retry one.",
+        )
+        self.job_id = job_id
+        self.scope = scope
+        self.holder_id = holder_id
+
+
+class LockedElsewhere(ReactorError):
+    def __init__(self, seconds: float) -> None:
+        super().__init__(
+            f"Another transaction has held a lock on these rows for {seconds:g} s. Nothing was changed.",
+            "Try again. `reactor doctor` names the sessions whose transactions are old.",
+        )
+
+
+class DatabaseBusy(ReactorError):
+    def __init__(self, tries: int) -> None:
+        super().__init__(
+            f"Others changed the same rows at the same time, {tries} times in a row. Nothing was changed.",
+            "Try again in a moment.",
+        )
+
+
+class DatabaseRefused(ReactorError):
+    pass
+
+
+class ConnectionLost(ReactorError):
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"The connection to the database was lost: {why}.",
+            "Look whether it was done before you do it again: the answer may have been lost, and not the work.",
+        )
+
+
 class DriverUnknown(ReactorError):
     def __init__(self, kind: type) -> None:
         super().__init__(

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from reactor import statements
 from reactor.database import Connection
-from reactor.encode import encode
+from reactor.encode import encode, storable
 from reactor.job import JobState
 from reactor.outcome import Completed, Ending, Errored, Failed, Outcome, Partial, Snoozed
 
@@ -108,11 +108,11 @@ def _row(outcome: Outcome) -> _Row:
         case Partial(result, message):
             return _with_result("partial", result, message)
         case Failed(error):
-            return _Row("failed", error=_text(error))
+            return _Row("failed", error=storable(error))
         case Errored(error, retry_after_seconds):
-            return _Row("error", error=_text(error), delay_seconds=_delay(retry_after_seconds))
+            return _Row("error", error=storable(error), delay_seconds=_delay(retry_after_seconds))
         case Snoozed(for_seconds, message):
-            return _Row("snoozed", message=_text(message), delay_seconds=_delay(for_seconds))
+            return _Row("snoozed", message=storable(message), delay_seconds=_delay(for_seconds))
         case _:
             assert_never(outcome)
 
@@ -120,14 +120,9 @@ def _row(outcome: Outcome) -> _Row:
 def _with_result(state: str, result: dict[str, Any] | None, message: str | None) -> _Row:
     """A result that the database can't hold fails its own job, and not the batch."""
     try:
-        return _Row(state, result=None if result is None else encode(result), message=_text(message))
+        return _Row(state, result=None if result is None else encode(result), message=storable(message))
     except ValueError as error:
-        return _Row("failed", error=_text(f"The handler's result is no JSON: {error}"))
-
-
-def _text(value: str | None) -> str | None:
-    """Error messages come from anywhere: what PostgreSQL's text can't hold is replaced."""
-    return None if value is None else value.replace("\0", "\ufffd").encode(errors="replace").decode()
+        return _Row("failed", error=storable(f"The handler's result is no JSON: {error}"))
 
 
 def _delay(seconds: float) -> float:

@@ -6,7 +6,11 @@ import click
 
 from reactor import __version__
 from reactor.cli.doctor import doctor
+from reactor.cli.jobs import jobs, why
 from reactor.cli.migrate import migrate
+from reactor.cli.operate import cancel, drain, pause, recover, resume, retry
+from reactor.cli.show import harmless
+from reactor.cli.submit import submit
 from reactor.cli.up import serve, up
 from reactor.cli.worker import worker
 from reactor.errors import ReactorError
@@ -33,6 +37,10 @@ def cli(log_level: str) -> None:
       export REACTOR_DATABASE_URL=postgresql://user:password@host/database
       reactor doctor      is everything in place?
       reactor migrate     make the tables
+    Then:
+      reactor submit csv_ingest '{"file": "a.csv"}'
+      reactor jobs        what there is
+      reactor why 17      why job 17 is not running
 
     Settings are REACTOR_* environment variables; flags win over them.
 
@@ -41,7 +49,8 @@ def cli(log_level: str) -> None:
     configure_logging(log_level)
 
 
-for command in (up, worker, serve, migrate, doctor):
+_COMMANDS = (up, worker, serve, migrate, doctor, submit, jobs, why, cancel, retry, recover, pause, resume, drain)
+for command in _COMMANDS:
     cli.add_command(command)
 
 
@@ -50,5 +59,5 @@ def main() -> None:
         cli()
     except ReactorError as error:
         click.secho("error: ", fg="red", bold=True, nl=False, err=True)
-        click.echo(error, err=True)
+        click.echo(harmless(error, lines=True), err=True)
         sys.exit(error.exit_code)

@@ -1,4 +1,4 @@
-"""Flags that several commands share."""
+"""Flags and arguments that several commands share."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -6,6 +6,10 @@ from typing import TypeVar
 import click
 
 Command = TypeVar("Command", bound=Callable[..., object])
+
+JOB_ID = click.IntRange(1, 2**63 - 1)
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 
 
 def address_options(command: Command) -> Command:

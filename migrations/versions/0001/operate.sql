@@ -30,10 +30,13 @@ begin
         select j.id from reactor.jobs j
         where (j.id = any (ids) and j.state in ('completed', 'partial', 'failed', 'cancelled'))
             or (j.id = any (back) and j.state = 'cancelled' and j.broken_by is not null
-                -- Somebody else has its exclusive scope by now: it stays cancelled, and does not hold up the others.
+                -- Somebody else has its exclusive scope by now, or gets it here: it stays cancelled, and does not hold up
+                -- the others.
                 and not (j.exclusive and exists (
                     select from reactor.jobs o
-                    where o.scope = j.scope and o.exclusive and o.state in ('waiting', 'pending', 'running'))))
+                    where o.scope = j.scope and o.exclusive and o.id <> j.id
+                        and (o.state in ('waiting', 'pending', 'running') or o.id = any (ids)
+                            or o.id = any (back) and o.id < j.id and o.state = 'cancelled' and o.broken_by is not null))))
         order by j.id for no key update) x;
     if again is null then
         return;

@@ -1,0 +1,127 @@
+"""`reactor submit`."""
+
+import json
+import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from reactor import statements
+from reactor.cli.options import json_option
+from reactor.cli.session import ask
+from reactor.cli.show import print_json
+from reactor.database import Connection
+from reactor.duration import parse_duration
+from reactor.submit import Submitted
+from reactor.submit import submit as submit_job
+
+
+def read_payload(value: str) -> dict[str, Any]:
+    """JSON as it stands, from a file (@name), or from standard input (-)."""
+    try:
+        payload = json.loads(_text(value))
+    except json.JSONDecodeError as error:
+        raise click.BadParameter(f"not JSON at line {error.lineno}, column {error.colno}: {error.msg}.") from None
+    except UnicodeDecodeError as error:
+        raise click.BadParameter(f"not UTF-8 at byte {error.start}.") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise click.BadParameter(f"can't be read: {error}.") from None
+    if not isinstance(payload, dict):
+        raise click.BadParameter('not a JSON object; give one such as {"file": "a.csv"}.')
+    return payload
+
+
+def _text(value: str) -> str:
+    if value == "-":
+        return sys.stdin.buffer.read().decode()
+    return Path(value[1:]).read_bytes().decode() if value.startswith("@") else value
+
+
+def read_moment(value: str) -> datetime:
+    """Without an offset it is this machine's time."""
+    try:
+        moment = datetime.fromisoformat(value)
+        return moment if moment.tzinfo else moment.astimezone()
+    except (ValueError, OverflowError):
+        raise click.BadParameter(
+            f"{value!r} is no ISO time; write 2026-12-31T08:00 or 2026-12-31T08:00:00+01:00."
+        ) from None
+
+
+def read_duration(value: str) -> float:
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.") from None
+
+
+def read_timeout(value: str) -> float:
+    seconds = read_duration(value)
+    if seconds <= 0:
+        raise click.BadParameter("a job needs some time; write 45s or 5m.")
+    return seconds
+
+
+@click.command()
+@click.argument("job_type", metavar="TYPE")
+@click.argument("payload", metavar="[JSON]", type=read_payload, default="{}")
+@click.option("--queue", default="default", show_default=True, help="Which pods may take it.")
+@click.option("--priority", type=click.IntRange(-1000, 1000), default=0, show_default=True, help="Smaller runs first.")
+@click.option(
+    "--run-after", metavar="TIME", type=read_moment, help="Not before this time: 2026-12-31T08:00, +01:00 if you like."
+)
+@click.option(
+    "--delay", metavar="DURATION", type=read_duration, help="Not before so long from now: 90, 45s, 5m, 1h30m, 2d."
+)
+@click.option(
+    "--max-attempts", type=click.IntRange(1, 2**31 - 1), help="How often it is tried.  [what its handler says]"
+)
+@click.option(
+    "--timeout",
+    "timeout_seconds",
+    metavar="DURATION",
+    type=read_timeout,
+    help="How long it may run: 45s, 5m.  [what its handler says]",
+)
+@click.option("--tag", "tags", multiple=True, help="To find it by; may be given several times.")
+@click.option("--scope", help="What it computes; one job of a scope runs at a time.")
+@click.option("--exclusive", is_flag=True, help="Refuse it while its scope has an unfinished exclusive job.")
+@click.option("--key", "idempotency_key", help="The same type and key again within 24 h is the same job.")
+@click.option("--pipeline", "pipeline_id", type=click.UUID, help="The run it belongs to.  [a new one]")
+@json_option
+def submit(run_after: datetime | None, delay: float | None, as_json: bool, **options: Any) -> None:
+    """Submit a job of a TYPE with a JSON object as its payload.
+
+    \b
+      reactor submit csv_ingest '{"file": "a.csv"}'
+      reactor submit csv_ingest @payload.json --tag nightly --delay 5m
+      generate | reactor submit csv_ingest - --key upload-17
+      reactor submit recalc --scope year=2026 --exclusive
+
+    Prints the job's id, its pipeline, and the outcome: created, existing (the key is known: this is the job that
+    has it) or busy (the job that has the exclusive scope; exits with 1).
+    """
+    if run_after is not None and delay is not None:
+        raise click.UsageError("--run-after and --delay exclude each other.")
+    if options["exclusive"] and not options["scope"]:
+        raise click.UsageError("--exclusive needs a --scope: what must not run twice?")
+
+    async def send(connection: Connection) -> Submitted:
+        due = run_after
+        if delay is not None:
+            due = await connection.fetchval(statements.CLOCK) + timedelta(seconds=delay)
+        return await submit_job(connection, run_after=due, **options)
+
+    job = ask(send)
+    if as_json:
+        print_json(job._asdict())
+    elif job.outcome == "busy":
+        click.echo(
+            f"busy: job {job.id} (pipeline {job.pipeline_id}) has the scope, and nothing was submitted.", err=True
+        )
+        click.echo(f"`reactor why {job.id}` tells how it is getting on.", err=True)
+    else:
+        click.echo(f"job {job.id}  pipeline {job.pipeline_id}  {job.outcome}")
+    sys.exit(job.outcome == "busy")

@@ -1,0 +1,100 @@
+"""Looks at jobs: the newest, page by page, or one with all that is known about it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from reactor import statements
+from reactor.database import Connection
+from reactor.errors import JobUnknown
+from reactor.job import JobState
+
+
+@dataclass(frozen=True)
+class Filters:
+    """What listed jobs must have; None: anything."""
+
+    state: JobState | None = None
+    job_type: str | None = None
+    queue: str | None = None
+    scope: str | None = None
+    tag: str | None = None
+    pipeline_id: UUID | None = None
+
+
+@dataclass(frozen=True)
+class Page:
+    jobs: list[dict[str, Any]]
+    before: int | None
+    """What to give as `before` for the next page; None: this was the last."""
+
+
+@dataclass(frozen=True)
+class Gates:
+    """What keeps jobs from being taken although they are due."""
+
+    draining: bool
+    queues: list[dict[str, Any]]
+    """Those that are paused or have a limit."""
+
+
+async def list_jobs(
+    connection: Connection, filters: Filters | None = None, limit: int = 50, before: int | None = None
+) -> Page:
+    """The newest jobs first. Pages stay put while jobs arrive, since they go by id."""
+    filters = filters or Filters()
+    records = await connection.fetch(
+        statements.LIST_JOBS,
+        before,
+        limit + 1,
+        filters.state,
+        filters.job_type,
+        filters.queue,
+        filters.scope,
+        filters.tag,
+        filters.pipeline_id,
+    )
+    jobs = [dict(record) for record in records[:limit]]
+    return Page(jobs, jobs[-1]["id"] if len(records) > limit and jobs else None)
+
+
+async def find_job(connection: Connection, job_id: int) -> dict[str, Any]:
+    """The job's columns, and as lists of dicts its `dependencies`, `steps` and `earlier_attempts`."""
+    record = await connection.fetchrow(statements.FIND_JOB, job_id)
+    if record is None:
+        raise JobUnknown(job_id)
+    job = dict(record)
+    for name in ("payload", "result"):
+        job[name] = _decoded(job[name])
+    for name in ("dependencies", "steps", "earlier_attempts"):
+        job[name] = [_with_times(_decoded(row)) for row in job[name]]
+    return job
+
+
+async def look_at_gates(connection: Connection) -> Gates:
+    records = await connection.fetch(statements.GATES)
+    queues = [
+        {name: record[name] for name in ("queue", "paused", "max_running", "running")}
+        for record in records
+        if record["queue"] is not None
+    ]
+    return Gates(records[0]["draining"], queues)
+
+
+def _decoded(value: Any) -> Any:
+    """A connection may have a codec for jsonb, or not. What Python can't read (too deep, too long) stays text."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+
+
+def _with_times(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: datetime.fromisoformat(value) if name.endswith("_at") and value else value for name, value in row.items()
+    }

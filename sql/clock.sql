@@ -1,0 +1,2 @@
+-- The database's clock, which decides when a job is due.
+select clock_timestamp()

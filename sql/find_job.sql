@@ -1,0 +1,20 @@
+-- The job $1 with all that is known about it, in one snapshot: what it waits for, its steps, and the attempts that did not
+-- finish it. Lists come as JSON: a type of their own would have to be looked up by the driver on every connection.
+select j.id, j.job_type::text as job_type, j.state::text as state, j.payload::jsonb as payload, j.pipeline_id,
+    j.parent_id, j.children, j.queue::text as queue, j.priority::int as priority, j.run_after,
+    j.max_attempts::int as max_attempts, j.timeout_seconds::real as timeout_seconds, j.tags::text[] as tags,
+    j.scope::text as scope, j.exclusive, j.idempotency_key::text as idempotency_key, j.is_current, j.attempt_id,
+    j.attempts, j.quota, j.locked_by, j.worker_id, j.locked_at, j.progress::real as progress, j.status_message, j.result,
+    j.error, j.broken_by, j.created_at, j.started_at, j.finished_at,
+    array(select s from (
+        select jsonb_build_object('depends_on', d.depends_on, 'needs', d.needs, 'state', p.state) as s
+        from reactor.dependencies d join reactor.jobs p on p.id = d.depends_on
+        where d.job_id = j.id order by d.depends_on) x) as dependencies,
+    array(select s from (
+        select to_jsonb(s) - 'job_id' - 'changed' as s
+        from reactor.steps s where s.job_id = j.id order by s.position, s.name) x) as steps,
+    array(select s from (
+        select to_jsonb(a) - 'job_id' as s
+        from reactor.attempts a where a.job_id = j.id order by a.ended_at, a.number) x) as earlier_attempts
+from reactor.jobs j
+where j.id = $1::bigint

@@ -1,0 +1,59 @@
+-- All that may keep the job $1 from running, in one snapshot. Reads tables only, so that those who may only look can ask.
+-- A worker lives by the database's clock. A job is held while worker_id is set, also when it was cancelled.
+with asked as materialized (
+    select j.* from reactor.jobs j where j.id = $1::bigint
+), live as materialized (
+    select w.id, w.pod, w.capacity, a.job_type = any (w.job_types) as has_handler,
+        w.queues is null or a.queue = any (w.queues) as has_queue
+    from asked a cross join reactor.workers w
+    where w.ended_at is null and w.lease_until > clock_timestamp()
+), needed as materialized (
+    select d.depends_on as id, d.needs, p.job_type::text as job_type, p.state::text as state
+    from asked a
+    join reactor.dependencies d on d.job_id = a.id and d.resolved is not true
+    join reactor.jobs p on p.id = d.depends_on
+    where a.state = 'waiting'
+    order by d.depends_on
+)
+select
+    j.id, j.state::text as state, j.job_type::text as job_type, j.queue::text as queue, j.scope::text as scope, j.parked,
+    j.attempts, coalesce(j.max_attempts::int, j.quota, 3) as quota, j.max_attempts is not null as quota_is_own,
+    j.run_after, j.run_after > clock_timestamp() as is_early,
+    case when isfinite(j.run_after) then extract(epoch from j.run_after - clock_timestamp())::float8 end as due_in_seconds,
+    j.locked_by, j.locked_at, extract(epoch from clock_timestamp() - j.locked_at)::float8 as held_seconds,
+    j.started_at, j.finished_at, j.error, j.status_message, j.broken_by, b.state::text as broken_by_state,
+    j.worker_id is not null as is_held,
+    coalesce(w.ended_at is null and w.lease_until > clock_timestamp(), false) as worker_is_alive,
+    extract(epoch from w.lease_until - clock_timestamp())::float8 as lease_seconds,
+    (select count(*)::int from needed) as needed_count,
+    array(select jsonb_build_object('id', n.id, 'job_type', n.job_type, 'state', n.state, 'needs', n.needs)
+        from (select * from needed limit 10) n) as needed,
+    h.id as holder_id, h.job_type::text as holder_type, h.state::text as holder_state, h.locked_by as holder_pod,
+    extract(epoch from clock_timestamp() - h.locked_at)::float8 as holder_seconds,
+    coalesce(hw.ended_at is null and hw.lease_until > clock_timestamp(), false) as holder_is_alive,
+    -- Looked for only where it can be: nothing holds the scope, and somebody else of it has been let out.
+    case when j.parked and h.id is null then (
+        select o.id from reactor.jobs o
+        where o.scope = j.scope and o.state = 'pending' and o.run_after is null and not o.parked and o.job_type is not null
+        order by o.priority, o.id limit 1) end as ahead_id,
+    s.draining, coalesce(q.paused, false) as is_paused, q.max_running,
+    case when q.max_running is not null then (
+        select count(*)::int from reactor.jobs r where r.worker_id is not null and r.queue = j.queue) end as queue_running,
+    l.pods, l.with_handler, l.with_queue, l.with_both, l.capacity, l.held
+from asked j
+cross join reactor.settings s
+left join reactor.jobs b on b.id = j.broken_by
+left join reactor.workers w on w.id = j.worker_id
+left join reactor.jobs h on h.scope = j.scope and h.worker_id is not null and j.state in ('waiting', 'pending')
+left join reactor.workers hw on hw.id = h.worker_id
+left join reactor.queues q on q.name = j.queue
+cross join lateral (
+    select count(distinct l.pod)::int as pods,
+        count(distinct l.pod) filter (where l.has_handler)::int as with_handler,
+        count(distinct l.pod) filter (where l.has_queue)::int as with_queue,
+        count(distinct l.pod) filter (where l.has_handler and l.has_queue)::int as with_both,
+        coalesce(sum(l.capacity) filter (where l.has_handler and l.has_queue), 0)::int as capacity,
+        coalesce(sum((select count(*) from reactor.jobs r where r.worker_id = l.id))
+            filter (where l.has_handler and l.has_queue), 0)::int as held
+    from live l
+) l
