@@ -36,7 +36,6 @@ class Attempt:
     __slots__ = (
         "context",
         "handler",
-        "is_abandoned",
         "is_settling",
         "job",
         "slot",
@@ -54,7 +53,6 @@ class Attempt:
         self.stop_because: Stop | None = None
         self.is_settling = False
         """Its end is being written: that the database has it no more is no reason to stop it."""
-        self.is_abandoned = False
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.slot = -1

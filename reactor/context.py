@@ -9,6 +9,7 @@ from uuid import UUID
 import asyncpg
 
 from reactor.database import Connection
+from reactor.encode import storable
 from reactor.job import Job
 from reactor.line import CONNECTION_LOST, TO_BE_REPEATED
 from reactor.log import Logger, get_logger
@@ -40,6 +41,7 @@ class Context:
         "_log",
         "_services",
         "_transaction",
+        "is_abandoned",
         "job",
         "stop_reason",
         "to_be_repeated",
@@ -49,6 +51,8 @@ class Context:
         self.job = job
         self.stop_reason: str | None = None
         """Why this attempt must stop; None while it may go on."""
+        self.is_abandoned = False
+        """The handler does not stop, and nobody waits for it."""
         self.to_be_repeated = False
         """The server undid the transaction, and nobody's to blame: a deadlock, a lost connection."""
         self._services = services
@@ -93,7 +97,7 @@ class Context:
         if fraction is not None and not 0 <= fraction <= 1:
             raise ValueError(f"progress is a fraction from 0 to 1, not {fraction!r}")
         if message is not None:
-            message = message.replace("\0", "\ufffd").encode(errors="replace").decode()
+            message = storable(message)
         if not await self._services.settler.progress(self.job.id, self.job.attempt_id, fraction, message):
             self.stop_reason = self.stop_reason or "The job was taken from this attempt."
         self.check()

@@ -31,6 +31,7 @@ Waiter: TypeAlias = "asyncio.Future[JobState | None]"
 _GIVE_UP_SECONDS = 2.0
 # After that the supervisor takes it that the event loop is blocked, and ends the process.
 _BLOCKED_SECONDS = 3.0
+_LEAVE_SECONDS = 0.2
 
 
 class Crew:
@@ -52,6 +53,9 @@ class Crew:
         self._ready: deque[Job] = deque()
         self._active: dict[UUID, Attempt] = {}
         self._abandoned = 0
+        self._leaving = False
+        self.is_worn = False
+        """There are handlers that do not stop."""
         self._waiters: dict[UUID, Waiter] = {}
 
     @property
@@ -63,10 +67,6 @@ class Crew:
     def is_quiet(self) -> bool:
         """Nothing runs, waits or is to be written. What was given up does not count: it may never end."""
         return len(self._active) == self._abandoned and not self._ready and self._settler.is_idle
-
-    @property
-    def is_worn(self) -> bool:
-        return self._abandoned > 0
 
     def take(self, jobs: Iterable[Job]) -> None:
         for job in jobs:
@@ -91,7 +91,7 @@ class Crew:
         """These are not ours any more: their handlers stop."""
         for attempt_id in attempt_ids:
             attempt = self._active.get(attempt_id)
-            if attempt is not None and not attempt.is_abandoned:
+            if attempt is not None and not attempt.context.is_abandoned:
                 attempt.stop(Stop.TAKEN)
         for job in [job for job in self._ready if job.attempt_id in attempt_ids]:
             self._ready.remove(job)
@@ -101,8 +101,17 @@ class Crew:
         for attempt in list(self._active.values()):
             attempt.stop(Stop.SHUTDOWN)
 
-    def close(self) -> None:
+    async def leave(self) -> None:
+        """Threads that still run are left to themselves; coroutines that do not want to end get another push."""
         self._executor.shutdown(wait=False)
+        self._leaving = True
+        left = list(self._active.values())
+        self.is_worn = self.is_worn or bool(left)
+        for attempt in left:
+            attempt.context.is_abandoned = True
+            attempt.stop(Stop.SHUTDOWN)
+        if left:
+            await asyncio.wait([attempt.task for attempt in left if attempt.task], timeout=_LEAVE_SECONDS)
 
     # One attempt
 
@@ -136,8 +145,10 @@ class Crew:
         self._begun.leave(attempt.slot)
         if attempt.timer is not None:
             attempt.timer.cancel()
+        if self._leaving:
+            return  # that its task has ended does not mean that its thread has
         self._counts.ended += 1
-        if attempt.is_abandoned:
+        if attempt.context.is_abandoned:
             self._abandoned -= 1
             self._has_stopped(job.id)
         elif isinstance(end, Ending):
@@ -205,8 +216,9 @@ class Crew:
         )
         self._begun.leave(attempt.slot)
         attempt.slot = self._begun.enter(job.attempt_id)
-        attempt.is_abandoned = True
+        attempt.context.is_abandoned = True
         self._abandoned += 1
+        self.is_worn = True
         if attempt.stop_because is Stop.TIMEOUT:
             self._counts.failed += 1
             outcome = attempt.timed_out()

@@ -129,9 +129,9 @@ class Runner:
                     try:
                         await self._turn_after_turn()
                     finally:
+                        await self._crew.leave()
                         for helper in helpers:
                             helper.cancel()
-                self._crew.close()
         finally:
             pool.terminate()
             await self._line.close()

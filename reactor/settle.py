@@ -112,7 +112,7 @@ def _row(outcome: Outcome) -> _Row:
         case Errored(error, retry_after_seconds):
             return _Row("error", error=storable(error), delay_seconds=_delay(retry_after_seconds))
         case Snoozed(for_seconds, message):
-            return _Row("snoozed", message=storable(message), delay_seconds=_delay(for_seconds))
+            return _Row("snoozed", message=_storable(message), delay_seconds=_delay(for_seconds))
         case _:
             assert_never(outcome)
 
@@ -120,9 +120,13 @@ def _row(outcome: Outcome) -> _Row:
 def _with_result(state: str, result: dict[str, Any] | None, message: str | None) -> _Row:
     """A result that the database can't hold fails its own job, and not the batch."""
     try:
-        return _Row(state, result=None if result is None else encode(result), message=storable(message))
+        return _Row(state, result=None if result is None else encode(result), message=_storable(message))
     except ValueError as error:
         return _Row("failed", error=storable(f"The handler's result is no JSON: {error}"))
+
+
+def _storable(text: str | None) -> str | None:
+    return None if text is None else storable(text)
 
 
 def _delay(seconds: float) -> float:

@@ -109,7 +109,8 @@ class SyncContext:
 async def run_in_thread(
     executor: Executor, function: Callable[..., Answer], arguments: Callable[[Any], tuple[Any, ...]], context: Context
 ) -> Answer:
-    """Waits for the function's real end, also when it was told to stop: a thread that runs on must not be forgotten."""
+    """Waits for the function's real end, also when it was told to stop: a thread that runs on must not be forgotten
+    before it is given up."""
     loop = asyncio.get_running_loop()
     sync = SyncContext(context, loop)
     carrier = contextvars.copy_context()
@@ -118,5 +119,5 @@ async def run_in_thread(
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
-            if future.done():
+            if future.done() or context.is_abandoned:
                 raise

@@ -1,4 +1,4 @@
-"""Handlers for the pods that tests start. They leave marks in a file, which outlives whatever becomes of the process."""
+"""Handlers for the pods that tests start. They leave marks in a file, which outlives the process."""
 
 import asyncio
 import ctypes
