@@ -71,6 +71,9 @@ class Process:
         except ReactorError as error:
             self._tell("failed", message=error.message, remedy=error.remedy, exit_code=error.exit_code)
             return error.exit_code
+        except BaseException:
+            log.exception("worker process broke")
+            return 1
         self._tell("done", failed=runner.counts.failed, ended=runner.counts.ended, missed=runner.counts.missed_wakes)
         if runner.is_worn:
             # A thread that does not end would keep the interpreter from ending.
