@@ -23,13 +23,12 @@ async def claim(connection: Connection, worker: Worker) -> Batch:
 
 async def settle(connection: Connection, batch: Batch) -> None:
     held = sorted((record["id"], record["attempt_id"]) for record in batch)
-    nothing = [None] * len(held)
     await connection.fetch(
         statements.SETTLE,
         [job_id for job_id, _ in held],
         [attempt_id for _, attempt_id in held],
         ["completed"] * len(held),
-        *[nothing] * 4,
+        *[None] * 4,
     )
 
 
