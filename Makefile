@@ -17,7 +17,7 @@ help:
 	@echo 'make run      start PostgreSQL and reactor on this machine, until Ctrl-C'
 	@echo 'make test     run the tests against a real PostgreSQL (PG=16 or PG=18: that version; ARGS="-k word": some)'
 	@echo 'make check    formatting, lint, types, import rules'
-	@echo 'make bench    measure claims and inserts, as ratios within one run (about 10 minutes, on an idle machine)'
+	@echo 'make bench    measure inserts, claims and drains, as ratios within one run (about 15 minutes, on an idle machine)'
 	@echo 'make format   put formatting and import order right'
 	@echo 'make venv     only make .venv from the lock file'
 	@echo 'make lock     write the lock files anew from pyproject.toml'
@@ -51,6 +51,7 @@ check: venv
 bench: venv
 	@$(IN) bench/inserts.py
 	@$(IN) bench/claims.py
+	@$(IN) bench/drain.py
 
 format: venv
 	@$(IN) -m ruff check --quiet --fix-only --select I .

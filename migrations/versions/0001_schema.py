@@ -16,6 +16,7 @@ PARTS = [
     "scopes",
     "consequences",
     "claim",
+    "settle",
     "submit",
     "operate",
     "privileges",

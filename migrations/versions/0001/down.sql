@@ -1,6 +1,7 @@
 -- The roles stay: they belong to the server, and other databases may use them.
-drop function reactor.chain, reactor.submit_many, reactor.place, reactor.submit, reactor.retry, reactor.cancel, reactor.sweep, reactor.bury,
-    reactor.prune, reactor.reconcile, reactor.claim, reactor.open_queues, reactor.room, reactor.admit;
+drop function reactor.chain, reactor.submit_many, reactor.place, reactor.submit, reactor.retry, reactor.cancel, reactor.sweep,
+    reactor.bury, reactor.prune, reactor.reconcile, reactor.claim, reactor.settle, reactor.open_queues, reactor.room,
+    reactor.admit;
 drop type reactor.claimed;
 drop table reactor.audit, reactor.schedules, reactor.queues, reactor.workers, reactor.attempts, reactor.steps,
     reactor.dependencies, reactor.jobs, reactor.settings;

@@ -24,7 +24,7 @@ grant select, insert, update, delete on reactor.steps, reactor.attempts, reactor
     reactor.schedules to reactor_worker;
 grant select, update on reactor.settings to reactor_worker;
 grant select, insert on reactor.audit to reactor_worker;
-grant execute on function reactor.submit, reactor.submit_many, reactor.place, reactor.chain, reactor.claim, reactor.open_queues,
+grant execute on function reactor.submit, reactor.submit_many, reactor.place, reactor.chain, reactor.claim, reactor.settle, reactor.open_queues,
     reactor.room, reactor.admit, reactor.scope_lock_class, reactor.lock_scopes, reactor.free_scopes, reactor.ring_jobs,
     reactor.lock_predecessors, reactor.reconsider, reactor.resolve, reactor.retry, reactor.cancel, reactor.bury, reactor.sweep, reactor.prune,
     reactor.reconcile to reactor_worker;
