@@ -142,7 +142,8 @@ class Crew:
     def _ended(self, attempt: Attempt, end: Ending | End) -> None:
         job = attempt.job
         del self._active[job.attempt_id]
-        self._begun.leave(attempt.slot)
+        if end is not End.INTERRUPTED:  # else whoever tidies up must know that it had begun
+            self._begun.leave(attempt.slot)
         if attempt.timer is not None:
             attempt.timer.cancel()
         if self._leaving:

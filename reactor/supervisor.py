@@ -72,6 +72,8 @@ class Supervisor:
         """Jobs that had to be given back, or failed, because they did not end in the grace period."""
         self.failed = 0
         """Attempts that failed, as those processes told that ended by themselves."""
+        self.untidy = False
+        """The database could not be reached at the end."""
         self.is_ready = asyncio.Event()
 
     @property
@@ -190,6 +192,7 @@ class Supervisor:
             await first_of(work, self._last_call())
             if not work.done():
                 log.error("no time left to tidy the database: others will, when the lease is over")
+                self.untidy = True
                 return None
             answer, _ = work.result()
             return answer

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import click
 
 from reactor.cli.options import address_options
-from reactor.cli.worker import plan_watch
+from reactor.cli.worker import exit_code, plan_watch
 from reactor.database import connect, without_password
 from reactor.demo import submit_demo
 from reactor.locate import Location, locate
@@ -67,7 +67,7 @@ async def _up(settings: Settings, app: str, demo: bool, log_level: str) -> int:
             if demo:
                 tasks.create_task(_submit_demo(location))
     click.echo("Stopped.")
-    return 1 if supervisor.interrupted else 0
+    return exit_code(supervisor)
 
 
 async def _serve(settings: Settings) -> None:

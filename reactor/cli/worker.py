@@ -52,8 +52,9 @@ def worker(
 
     \b
     Exit codes: 0  stopped as asked, or nothing left to do
-                1  could not start; or a job was interrupted by the shutdown;
-                   or, with --once and --max-jobs, an attempt failed
+                1  could not start; a job was interrupted by the shutdown;
+                   the database could not be reached to give jobs back;
+                   with --once and --max-jobs: an attempt failed
                 2  the command or a setting is wrong
     """
     if max_jobs is not None and processes > 1:
@@ -72,8 +73,11 @@ async def _work(settings: Settings, app: str, processes: int, once: bool, max_jo
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, supervisor.stop)
         await supervisor.run()
-    counts = supervisor.failed if once or max_jobs else 0
-    return 1 if supervisor.interrupted or counts else 0
+    return exit_code(supervisor, failures_count=once or max_jobs is not None)
+
+
+def exit_code(supervisor: Supervisor, failures_count: bool = False) -> int:
+    return int(supervisor.interrupted > 0 or supervisor.untidy or (failures_count and supervisor.failed > 0))
 
 
 def plan_watch(
