@@ -52,7 +52,7 @@ class Attempt:
         self.timeout_seconds = handler.timeout_seconds if job.timeout_seconds is None else job.timeout_seconds
         self.stop_because: Stop | None = None
         self.is_settling = False
-        """Its end is being written: that the database has it no more is no reason to stop it."""
+        """Its end is being written, or may have been: that the database has it no more is no reason to stop it."""
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.slot = -1
@@ -84,8 +84,10 @@ class Attempt:
                     delay = self.handler.backoff(self.job.attempts, error)
                     return self.context.ending(Errored(describe(error), delay), with_children=False)
             # The answer to a commit may have been lost. This question waits for a commit that is still under way.
+            self.is_settling = True
             if not await self.context.confirm():
                 return End.COMMITTED
+            self.is_settling = False
             await asyncio.sleep(_REPEAT_PAUSE_SECONDS * random.uniform(0.5, 1.5))
             self.context = self.context.anew()
         raise AssertionError("unreachable")

@@ -44,6 +44,7 @@ class Begun:
 
     def clear(self) -> None:
         self._memory[:] = b"\0" * len(self._memory)
+        self._free = list(range(0, len(self._memory), _SLOT.size))
 
     def close(self) -> None:
         self._memory.close()

@@ -1,7 +1,8 @@
 """What a handler has at hand besides its job: progress, its transaction, children, resources, a log."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 from uuid import UUID
@@ -11,7 +12,7 @@ import asyncpg
 from reactor.database import Connection
 from reactor.encode import storable
 from reactor.job import Job
-from reactor.line import CONNECTION_LOST, TO_BE_REPEATED
+from reactor.line import CONNECTION_LOST, SERVER_STOPS, TO_BE_REPEATED
 from reactor.log import Logger, get_logger
 from reactor.outcome import Cancelled, Ending, Outcome
 from reactor.settle import settle
@@ -19,6 +20,8 @@ from reactor.settler import Settler
 from reactor.submit import NewJob, encode_jobs, new_job
 
 log = get_logger("reactor.job")
+
+_AWAY_PAUSE_SECONDS = 0.5
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
@@ -141,6 +144,15 @@ class Context:
                 yield self._connection
 
     async def _begin(self) -> Connection:
+        """A database that is away is waited for: without it this attempt could not end in any way."""
+        while True:
+            try:
+                return await self._try_to_begin()
+            except (*CONNECTION_LOST, *SERVER_STOPS):
+                await asyncio.sleep(_AWAY_PAUSE_SECONDS)
+                self.check()
+
+    async def _try_to_begin(self) -> Connection:
         connection: Any = await self._services.pool.acquire()
         # An old snapshot would not show the jobs that wait for this one when it ends.
         transaction = connection.transaction(isolation="read_committed")
@@ -163,7 +175,8 @@ class Context:
     def note(self, error: BaseException) -> None:
         """Looks whether this is the end of the transaction, before that is forgotten."""
         if self._connection is not None:
-            self.to_be_repeated |= isinstance(error, TO_BE_REPEATED) or self._connection.is_closed()
+            undone = isinstance(error, (*TO_BE_REPEATED, asyncpg.AdminShutdownError, asyncpg.CrashShutdownError))
+            self.to_be_repeated |= undone or _is_gone(self._connection)
 
     async def commit(self, ending: Ending) -> bool:
         """Data, children and end in one commit. False: the attempt was stale, and nothing of it is left."""
@@ -174,7 +187,7 @@ class Context:
                 return False
             await self._transaction.commit()
         except BaseException as error:
-            self.note(error)
+            self.to_be_repeated = isinstance(error, (*TO_BE_REPEATED, *CONNECTION_LOST, *SERVER_STOPS))
             await self.roll_back()
             raise
         await self._give_back()
@@ -186,9 +199,20 @@ class Context:
         try:
             await self._transaction.rollback()
         except (asyncpg.PostgresError, *CONNECTION_LOST):
-            self._connection.terminate()
+            if not _is_gone(self._connection):
+                self._connection.terminate()
         await self._give_back()
 
     async def _give_back(self) -> None:
         connection, self._connection, self._transaction = self._connection, None, None
-        await self._services.pool.release(connection)  # type: ignore[arg-type]
+        # The pool does away with a connection that it can't put in order; what we wanted of it is done by now.
+        with suppress(asyncpg.PostgresError, *CONNECTION_LOST):
+            await self._services.pool.release(connection)  # type: ignore[arg-type]
+
+
+def _is_gone(connection: Connection) -> bool:
+    """A pool takes a connection that died away from whoever has it, who can't even ask any more."""
+    try:
+        return connection.is_closed()
+    except asyncpg.InterfaceError:
+        return True

@@ -19,13 +19,17 @@ from reactor.job import JobState
 from reactor.keep import Keeper
 from reactor.lease import Worker, register_worker
 from reactor.line import Line
+from reactor.log import get_logger
 from reactor.migrate import check_revision
 from reactor.registry import Registry
 from reactor.runner import Plan, Runner
 from reactor.sweep import keep_sweeping
 from reactor.tidy import after_shutdown
 
+log = get_logger(__name__)
+
 _INTERRUPT_SECONDS = 1.0
+_BROKEN_PAUSE_SECONDS = 1.0
 
 
 class Reactor:
@@ -118,13 +122,23 @@ class Reactor:
             self._running.result()
 
     async def _run(self) -> None:
-        """A lease that was lost is the end of a worker, not of the application: it goes on as another one."""
+        """A worker may end, by a lost lease or a bug of ours; the application goes on with another one."""
         while True:
-            self._guard.keeper.watch(self._runner.worker.id)
-            await self._runner.run()
+            worker_id = self._runner.worker.id
+            self._guard.keeper.watch(worker_id)
+            try:
+                await self._runner.run()
+            except Exception:
+                if self._stopping:
+                    raise
+                log.exception("worker broke")
+                await asyncio.sleep(_BROKEN_PAUSE_SECONDS)
             if self._stopping:
                 return
+            self._guard.keeper.leave(worker_id)
             line = Line(self._url, f"reactor register {self._pod}")
+            await line.insist(lambda connection: after_shutdown(connection, worker_id, self._begun.read(), fail=False))  # noqa: B023
+            self._begun.clear()
             self._runner, _ = await line.insist(self._register)
             await line.close()
 

@@ -14,7 +14,12 @@ from reactor.log import get_logger
 log = get_logger(__name__)
 Answer = TypeVar("Answer")
 
-CONNECTION_LOST = (asyncpg.PostgresConnectionError, asyncpg.InterfaceError, OSError, asyncio.IncompleteReadError)
+CONNECTION_LOST = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # what asyncpg stumbles over when a connection ends in the middle of its preparations
+    OSError,
+)
 """The server or the way to it is gone; whether a statement that was under way took effect is not known."""
 SERVER_STOPS = (asyncpg.OperatorInterventionError, asyncpg.InsufficientResourcesError)
 TO_BE_REPEATED = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)

@@ -133,7 +133,8 @@ async def test_a_database_that_is_gone_does_not_hold_up_the_end(
     async with connect(server, name="admin") as admin:
         await admin.execute(f"alter database {name} with allow_connections false")
         await admin.execute(
-            "select pg_terminate_backend(pid) from pg_stat_activity where datname = $1 and application_name like 'reactor%'",
+            "select pg_terminate_backend(pid) from pg_stat_activity "
+            "where datname = $1 and application_name like 'reactor%'",
             name,
         )
     pod.signal(signal.SIGTERM)
