@@ -28,7 +28,7 @@ async def settle(connection: Connection, batch: Batch) -> None:
         [job_id for job_id, _ in held],
         [attempt_id for _, attempt_id in held],
         ["completed"] * len(held),
-        *[None] * 4,
+        *[None] * 6,
     )
 
 

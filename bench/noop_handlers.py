@@ -4,13 +4,13 @@ import json
 import os
 import time
 
-from reactor import Context, Job, register  # type: ignore[attr-defined, unused-ignore]
+from reactor import Context, Job, register
 
 _starts = os.environ.get("BENCH_STARTS")
 _noted = open(_starts, "a", buffering=1) if _starts else None  # noqa: PTH123, SIM115 (open as long as the process)
 
 
-@register("noop")  # type: ignore[untyped-decorator, unused-ignore]
+@register("noop")
 async def noop(job: Job, ctx: Context) -> None:
     if _noted:
         now = time.time_ns()
