@@ -6,9 +6,10 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def test_help_names_every_command_and_what_to_try_first() -> None:
         assert word in done.stdout
 
 
-@pytest.mark.parametrize("command", ["up", "serve", "migrate", "doctor"])
+@pytest.mark.parametrize("command", ["up", "worker", "serve", "migrate", "doctor"])
 def test_every_command_explains_itself(command: str) -> None:
     assert len(reactor(command, "--help").stdout) > 200
 
@@ -106,6 +107,17 @@ def page_of(process: "subprocess.Popen[str]") -> str:
     raise AssertionError("it ended without printing its address")
 
 
+def wait_for(condition: Callable[[], bool], within_seconds: float = 30) -> None:
+    deadline = time.monotonic() + within_seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+
+
+def states_of(pipeline: str, folder: Path) -> list[str]:
+    done = reactor("jobs", "--pipeline", pipeline, "--json", embedded_dir=str(folder))
+    return [job["state"] for job in json.loads(done.stdout)["jobs"]]
+
+
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_up_starts_everything_and_stops_cleanly(folder: Path, stop: signal.Signals) -> None:
     with running("up", "--port", "0", embedded_dir=str(folder)) as process:
@@ -114,6 +126,14 @@ def test_up_starts_everything_and_stops_cleanly(folder: Path, stop: signal.Signa
             assert json.load(answer)["status"] == "ok"
         with urllib.request.urlopen(page) as answer:
             assert b"<title>reactor</title>" in answer.read()
+        assert process.stdout is not None
+        pipeline = next(line.split()[-1] for line in process.stdout if line.startswith("  demo "))
+        wait_for(lambda: states_of(pipeline, folder) == ["completed"] * 5)
+        # A row by hand, as the greeting suggests, is picked up at once.
+        assert reactor("submit", "demo.hello", embedded_dir=str(folder)).returncode == 0
+        wait_for(
+            lambda: '"completed"' in reactor("jobs", "--type", "demo.hello", "--json", embedded_dir=str(folder)).stdout
+        )
         process.send_signal(stop)
         rest, _ = process.communicate(timeout=20)
     assert process.returncode == 0
@@ -146,3 +166,31 @@ async def test_without_tokens_it_binds_to_loopback_only(database: str) -> None:
     done = reactor("serve", "--host", "0.0.0.0", "--port", "0", database_url=database)
     assert done.returncode == 2
     assert "loopback" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("app", "complaint"),
+    [
+        ("nothing.here", "there is no such module"),
+        ("json", "it registers no handler"),
+        ("broken_app", "ZeroDivisionError"),
+    ],
+)
+async def test_a_worker_tells_what_is_wrong_with_its_app(
+    database: str, tmp_path: Path, app: str, complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_app.py").write_text("1 / 0")
+    monkeypatch.chdir(tmp_path)
+    done = reactor("worker", "--app", app, database_url=database)
+    assert done.returncode == 1
+    assert complaint in done.stderr
+
+
+def test_a_worker_needs_a_migrated_database(server: str) -> None:
+    done = reactor("worker", "--app", "json", database_url=server)
+    assert done.returncode == 1
+    assert "reactor migrate" in done.stderr
+
+
+def test_max_jobs_counts_in_one_process_only() -> None:
+    assert reactor("worker", "--app", "json", "--max-jobs", "3", "--processes", "2").returncode == 2

@@ -62,7 +62,7 @@ async def _up(settings: Settings, app: str, demo: bool, log_level: str) -> int:
         async with asyncio.TaskGroup() as tasks:
             # Progress is served as long as there is any: the server goes last.
             tasks.create_task(supervisor.run()).add_done_callback(lambda _: stop.set())
-            greet = _greeting(location)
+            greet = _greeting(location, app)
             tasks.create_task(serve_app(create_app(location.url), settings, stop, on_listening=greet))
             if demo:
                 tasks.create_task(_submit_demo(location))
@@ -89,16 +89,17 @@ async def _submit_demo(location: Location) -> None:
     click.echo(f"  demo      pipeline {pipeline_id}\n")
 
 
-def _greeting(location: Location) -> Callable[[str], None]:
+def _greeting(location: Location, app: str) -> Callable[[str], None]:
     psql = location.embedded.psql if location.embedded else "psql"
-    insert = """insert into reactor.jobs (job_type, payload) values ('demo.hello', '{"name": "you"}')"""
+    insert = "insert into reactor.jobs (job_type) values ('demo.hello') returning id"
 
     def greet(address: str) -> None:
         command = shlex.join([str(psql), without_password(location.url)])
         click.secho("\nreactor is up.", bold=True)
         click.echo(f"  page      {address}/")
         click.echo(f"  database  {command}")
-        click.echo(f"  try       {command} -c {shlex.quote(insert)}")
+        if app == DEMO:
+            click.echo(f'  try       {command} -c "{insert}"')
         click.echo("  stop      Ctrl-C (the data is kept)")
 
     return greet

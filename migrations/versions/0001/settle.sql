@@ -38,6 +38,8 @@ begin
             result = e.result,
             error = e.error,
             status_message = coalesce(e.message, j.status_message),
+            -- Who has told how far it is has told the rest by being done.
+            progress = case when e.outcome = 'completed' and j.progress is not null then 1 else j.progress end,
             children = coalesce(e.children, j.children),
             changed = pg_current_xact_id()
         from ended e
