@@ -13,7 +13,7 @@ from reactor import statements
 from reactor.database import NEWEST_TESTED_SERVER, Connection, address, connect
 from reactor.errors import DatabaseUnreachable, ReactorError, ServerUnsupported
 from reactor.locate import Location
-from reactor.migrate import check_revision
+from reactor.revision import check_revision
 from reactor.settings import unknown_settings
 
 _CLOCK_TOLERANCE_SECONDS = 2.0

@@ -20,8 +20,8 @@ from reactor.keep import Keeper
 from reactor.lease import Worker, register_worker
 from reactor.line import Line
 from reactor.log import get_logger
-from reactor.migrate import check_revision
 from reactor.registry import Registry
+from reactor.revision import check_revision
 from reactor.runner import Plan, Runner
 from reactor.sweep import keep_sweeping
 from reactor.tidy import after_shutdown

@@ -8,7 +8,6 @@ from pathlib import Path
 import asyncpg
 from alembic import command, op
 from alembic.config import Config
-from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 from sqlalchemy import Connection as SyncConnection
 from sqlalchemy.exc import DBAPIError
@@ -17,35 +16,14 @@ from sqlalchemy.pool import NullPool
 
 from reactor.assets import folder
 from reactor.database import Connection, address, open_connection
-from reactor.errors import MigrationFailed, PrivilegeMissing, ReactorError, SchemaBehind, SchemaUnknown
+from reactor.errors import MigrationFailed, PrivilegeMissing, ReactorError, SchemaUnknown
 from reactor.log import get_logger
+from reactor.revision import current_revision, known_revisions
 
 log = get_logger(__name__)
 
 # All migrations of one database take turns by this advisory lock ("reactor" in ASCII).
 _LOCK = 0x72656163746F72
-
-
-def newest_revision() -> str:
-    head = ScriptDirectory.from_config(_config()).get_current_head()
-    if head is None:
-        raise ReactorError(f"There are no migrations in {folder('migrations')}.", "Install pg-reactor anew.")
-    return head
-
-
-async def current_revision(connection: Connection) -> str | None:
-    if not await connection.fetchval("select to_regclass('reactor.alembic_version') is not null"):
-        return None
-    revision: str | None = await connection.fetchval("select version_num from reactor.alembic_version")
-    return revision
-
-
-async def check_revision(connection: Connection) -> str:
-    """The database's revision; raises unless it is the one that this program needs."""
-    found, wanted = await current_revision(connection), newest_revision()
-    if found == wanted:
-        return found
-    raise SchemaUnknown(found) if found and not _knows(found) else SchemaBehind(found, wanted)
 
 
 async def migrate(url: str) -> tuple[str | None, str | None]:
@@ -93,7 +71,7 @@ async def _run(url: str, step: Callable[[Config], None]) -> tuple[str | None, st
     try:
         await _take_turn(connection)
         before = await current_revision(connection)
-        if before and not _knows(before):
+        if before and before not in known_revisions():
             raise SchemaUnknown(before)
         await _prepare(connection, address(url))
         return before, await _alembic(connection, step)
@@ -138,11 +116,6 @@ async def _alembic(connection: Connection, step: Callable[[Config], None]) -> st
         except (DBAPIError, asyncpg.PostgresError) as error:
             why = error.orig if isinstance(error, DBAPIError) else error
             raise MigrationFailed(str(why)) from error
-
-
-def _knows(revision: str) -> bool:
-    scripts = ScriptDirectory.from_config(_config())
-    return any(script.revision == revision for script in scripts.walk_revisions())
 
 
 def _config(output: io.StringIO | None = None) -> Config:

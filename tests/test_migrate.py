@@ -9,20 +9,15 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from alembic.script import ScriptDirectory
 
+from reactor import assets
 from reactor import migrate as migrations
 from reactor.database import Connection, connect, with_database
 from reactor.embedded import installed_versions, start_embedded
 from reactor.errors import PrivilegeMissing, ReactorError, SchemaBehind, SchemaUnknown
-from reactor.migrate import (
-    check_revision,
-    current_revision,
-    migrate,
-    migrate_down,
-    migration_script,
-    newest_revision,
-    preparation_script,
-)
+from reactor.migrate import migrate, migrate_down, migration_script, preparation_script
+from reactor.revision import check_revision, current_revision, known_revisions, newest_revision
 
 
 @pytest.fixture
@@ -177,3 +172,10 @@ def test_the_preparation_can_be_read_by_psql(server: str) -> None:
         text=True,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_alembic_knows_the_same_revisions() -> None:
+    """Which are told by their files' names elsewhere, since Alembic takes half a second to import."""
+    scripts = ScriptDirectory(str(assets.folder("migrations")))
+    assert [script.revision for script in scripts.walk_revisions()][::-1] == known_revisions()
+    assert scripts.get_current_head() == newest_revision()

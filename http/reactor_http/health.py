@@ -5,7 +5,7 @@ from starlette.responses import JSONResponse
 
 from reactor.database import connect
 from reactor.errors import ReactorError
-from reactor.migrate import check_revision
+from reactor.revision import check_revision
 
 
 async def live(request: Request) -> JSONResponse:

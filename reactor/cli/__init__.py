@@ -1,23 +1,47 @@
 """The command `reactor`: reads flags and settings, calls the engine, prints answers and errors."""
 
 import sys
+from importlib import import_module
 
 import click
 
 from reactor import __version__
-from reactor.cli.doctor import doctor
-from reactor.cli.jobs import jobs, why
-from reactor.cli.migrate import migrate
-from reactor.cli.operate import cancel, drain, pause, recover, resume, retry
-from reactor.cli.show import harmless
-from reactor.cli.submit import submit
-from reactor.cli.up import serve, up
-from reactor.cli.worker import worker
 from reactor.errors import ReactorError
 from reactor.log import configure_logging
 
+# Each command and the module it is in, in the order of the help.
+_MODULES = {
+    "up": "up",
+    "worker": "worker",
+    "serve": "up",
+    "migrate": "migrate",
+    "doctor": "doctor",
+    "submit": "submit",
+    "jobs": "jobs",
+    "why": "jobs",
+    "cancel": "operate",
+    "retry": "operate",
+    "recover": "operate",
+    "pause": "operate",
+    "resume": "operate",
+    "drain": "operate",
+}
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+class _Commands(click.Group):
+    """A command is imported when it is called: all of them together take a second."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(_MODULES)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in _MODULES:
+            return None
+        command: click.Command = getattr(import_module(f"reactor.cli.{_MODULES[name]}"), name)
+        return command
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="reactor")
 @click.option(
     "--log-level",
@@ -49,15 +73,12 @@ def cli(log_level: str) -> None:
     configure_logging(log_level)
 
 
-_COMMANDS = (up, worker, serve, migrate, doctor, submit, jobs, why, cancel, retry, recover, pause, resume, drain)
-for command in _COMMANDS:
-    cli.add_command(command)
-
-
 def main() -> None:
     try:
         cli()
     except ReactorError as error:
+        from reactor.cli.show import harmless
+
         click.secho("error: ", fg="red", bold=True, nl=False, err=True)
         click.echo(harmless(error, lines=True), err=True)
         sys.exit(error.exit_code)

@@ -11,9 +11,9 @@ import anyio
 
 from reactor.database import Connection, connect
 from reactor.locate import locate
-from reactor.migrate import check_revision
 from reactor.operate import Operator
 from reactor.refusal import refusals_explained
+from reactor.revision import check_revision
 from reactor.settings import read_settings
 
 T = TypeVar("T")

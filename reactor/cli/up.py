@@ -14,8 +14,8 @@ from reactor.database import connect, without_password
 from reactor.demo import submit_demo
 from reactor.locate import Location, locate
 from reactor.log import get_logger
-from reactor.migrate import check_revision
 from reactor.migrate import migrate as migrate_up
+from reactor.revision import check_revision
 from reactor.settings import Settings, read_settings
 from reactor.supervisor import Supervisor
 from reactor_http.app import create_app

@@ -9,8 +9,8 @@ import click
 
 from reactor.database import connect
 from reactor.locate import Location, locate
-from reactor.migrate import check_revision
 from reactor.process import Orders
+from reactor.revision import check_revision
 from reactor.runner import Plan
 from reactor.settings import Settings, read_settings
 from reactor.supervisor import Supervisor, Watch
