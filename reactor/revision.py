@@ -6,7 +6,7 @@ from reactor.errors import ReactorError, SchemaBehind, SchemaUnknown
 
 
 def known_revisions() -> list[str]:
-    """In their order, told by their files' names: Alembic takes half a second to import, and every command needs them."""
+    """In their order, told by their files' names: Alembic takes half a second to import."""
     return sorted(path.name.partition("_")[0] for path in (folder("migrations") / "versions").glob("[0-9]*_*.py"))
 
 
