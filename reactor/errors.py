@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from uuid import UUID
 
 
 class ReactorError(Exception):
@@ -90,6 +91,15 @@ class JobUnknown(ReactorError):
             f"There is no job {job_id}.", "`reactor jobs` lists the newest; old ones may have been pruned."
         )
         self.job_id = job_id
+
+
+class PipelineUnknown(ReactorError):
+    def __init__(self, pipeline_id: UUID) -> None:
+        super().__init__(
+            f"There is no pipeline {pipeline_id}.",
+            "`reactor jobs` shows the newest jobs; old ones may have been pruned.",
+        )
+        self.pipeline_id = pipeline_id
 
 
 class NotRecoverable(ReactorError):

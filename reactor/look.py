@@ -9,7 +9,7 @@ from uuid import UUID
 
 from reactor import statements
 from reactor.database import Connection
-from reactor.errors import JobUnknown
+from reactor.errors import JobUnknown, PipelineUnknown
 from reactor.job import JobState
 
 
@@ -72,6 +72,14 @@ async def find_job(connection: Connection, job_id: int) -> dict[str, Any]:
     for name in ("dependencies", "steps", "earlier_attempts"):
         job[name] = [_with_times(_decoded(row)) for row in job[name]]
     return job
+
+
+async def find_pipeline(connection: Connection, pipeline_id: UUID) -> dict[str, Any]:
+    """Its derived state, its progress, and how many of its jobs are in which state."""
+    record = await connection.fetchrow(statements.FIND_PIPELINE, pipeline_id)
+    if record is None:
+        raise PipelineUnknown(pipeline_id)
+    return dict(record)
 
 
 async def look_at_gates(connection: Connection) -> Gates:

@@ -4,6 +4,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
+from uuid import UUID
 
 import anyio
 import asyncpg
@@ -11,12 +12,22 @@ import asyncpg
 from reactor import statements
 from reactor.database import Connection
 from reactor.encode import encode, storable
-from reactor.errors import DatabaseBusy, JobUnknown, LockedElsewhere, NotRecoverable, ReactorError, ScopeTaken
+from reactor.errors import (
+    DatabaseBusy,
+    JobUnknown,
+    LockedElsewhere,
+    NotRecoverable,
+    PipelineUnknown,
+    ReactorError,
+    ScopeTaken,
+)
 from reactor.job import JobState
 
 # Every scope takes a place in the server's shared table of locks until the commit, and that table is small.
 _CANCEL_AT_ONCE = 1000
 _TRIES = 6
+_OPEN = [JobState.WAITING, JobState.PENDING, JobState.RUNNING]
+_UNDONE = [JobState.FAILED, JobState.PARTIAL, JobState.CANCELLED]
 _LOCK_SECONDS = 10.0
 _between = random.SystemRandom().uniform
 
@@ -82,6 +93,29 @@ async def retry(connection: Connection, ids: Iterable[int], by: Operator) -> Cha
             await _note(connection, by, "retry", _named(wanted), {"ids": wanted, "refused": refused.message})
             raise refused
     raise DatabaseBusy(_TRIES)
+
+
+async def cancel_pipeline(connection: Connection, pipeline_id: UUID, reason: str, by: Operator) -> Changed:
+    """Cancels what has not finished of it, and what that chains meanwhile."""
+    jobs: dict[int, JobState] = {}
+    while True:
+        ids = await _ids_of(connection, pipeline_id, _OPEN)
+        done = await cancel(connection, ids, reason, by)
+        jobs |= done.jobs
+        if not done.jobs:
+            return Changed(jobs, done.unfit, ())
+
+
+async def retry_pipeline(connection: Connection, pipeline_id: UUID, by: Operator) -> Changed:
+    """Starts anew whatever of it failed, was done in part, or was cancelled. What is completed stays."""
+    return await retry(connection, await _ids_of(connection, pipeline_id, _UNDONE), by)
+
+
+async def _ids_of(connection: Connection, pipeline_id: UUID, states: list[JobState]) -> list[int]:
+    records = await connection.fetch(statements.PIPELINE_JOBS, pipeline_id, states)
+    if not records and not await connection.fetchrow(statements.FIND_PIPELINE, pipeline_id):
+        raise PipelineUnknown(pipeline_id)
+    return [record["id"] for record in records]
 
 
 async def recover(connection: Connection, job_id: int, by: Operator) -> None:

@@ -10,6 +10,10 @@ def _load(name: str) -> str:
 
 
 SUBMIT: Final = _load("submit")
+SUBMIT_PIPELINE: Final = _load("submit_pipeline")
+FIND_PIPELINE: Final = _load("find_pipeline")
+PIPELINE_JOBS: Final = _load("pipeline_jobs")
+UPSTREAM: Final = _load("upstream")
 
 REGISTER_WORKER: Final = _load("register_worker")
 HEARTBEAT: Final = _load("heartbeat")

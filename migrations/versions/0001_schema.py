@@ -19,6 +19,7 @@ PARTS = [
     "settle",
     "submit",
     "operate",
+    "pipelines",
     "privileges",
 ]
 

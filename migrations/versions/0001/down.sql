@@ -1,5 +1,6 @@
 -- The roles stay: they belong to the server, and other databases may use them.
-drop function reactor.chain, reactor.submit_many, reactor.place, reactor.submit, reactor.retry, reactor.cancel, reactor.sweep,
+drop view reactor.pipelines;
+drop function reactor.pipeline_state, reactor.submit_pipeline, reactor.chain, reactor.submit_many, reactor.place, reactor.submit, reactor.retry, reactor.cancel, reactor.sweep,
     reactor.bury, reactor.prune, reactor.reconcile, reactor.claim, reactor.settle, reactor.open_queues, reactor.room,
     reactor.admit;
 drop type reactor.claimed;

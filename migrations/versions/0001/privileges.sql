@@ -13,7 +13,7 @@ grant insert (job_type, payload, pipeline_id, queue, priority, run_after, max_at
     exclusive, idempotency_key) on reactor.jobs to reactor_producer;
 grant select (id, pipeline_id, job_type, scope, idempotency_key, state) on reactor.jobs to reactor_producer;
 grant insert (job_id, depends_on, needs) on reactor.dependencies to reactor_producer;
-grant execute on function reactor.submit, reactor.submit_many to reactor_producer;
+grant execute on function reactor.submit, reactor.submit_many, reactor.submit_pipeline to reactor_producer;
 
 grant select, update, delete on reactor.jobs to reactor_worker;
 -- Not `changed` and `inserted_by`: those are the transaction's own.
@@ -24,9 +24,11 @@ grant select, insert, update, delete on reactor.steps, reactor.attempts, reactor
     reactor.schedules to reactor_worker;
 grant select, update on reactor.settings to reactor_worker;
 grant select, insert on reactor.audit to reactor_worker;
-grant execute on function reactor.submit, reactor.submit_many, reactor.place, reactor.chain, reactor.claim, reactor.settle, reactor.open_queues,
+grant execute on function reactor.submit, reactor.submit_many, reactor.submit_pipeline, reactor.place, reactor.chain, reactor.claim, reactor.settle, reactor.open_queues,
     reactor.room, reactor.admit, reactor.scope_lock_class, reactor.lock_scopes, reactor.free_scopes, reactor.ring_jobs,
     reactor.lock_predecessors, reactor.reconsider, reactor.resolve, reactor.retry, reactor.cancel, reactor.bury, reactor.sweep, reactor.prune,
     reactor.reconcile to reactor_worker;
 
 grant select on all tables in schema reactor to reactor_viewer;
+grant select on reactor.pipelines to reactor_worker;
+grant execute on function reactor.pipeline_state to reactor_worker, reactor_viewer;

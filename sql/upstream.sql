@@ -1,0 +1,4 @@
+-- The jobs that the job $1 waited for, with what they left.
+select p.id, p.job_type::text, p.state::text, p.result
+from reactor.dependencies d join reactor.jobs p on p.id = d.depends_on
+where d.job_id = $1::bigint order by p.id
