@@ -7,9 +7,9 @@ from concurrent.futures import Executor
 from enum import Enum
 
 from reactor.context import Context, Services
-from reactor.execute import describe, execute
+from reactor.execute import errored, execute
 from reactor.job import Job
-from reactor.outcome import Completed, Ending, Errored, Outcome, Partial
+from reactor.outcome import Completed, Ending, Errored, Failed, Outcome, Partial
 from reactor.registry import Around, Handler
 
 _REPEATS = 5
@@ -83,8 +83,7 @@ class Attempt:
             except Exception as error:
                 await self.context.roll_back()
                 if not self.context.to_be_repeated or not left:
-                    delay = self.handler.backoff(self.job.attempts, error)
-                    return self.context.ending(Errored(describe(error), delay), with_children=False)
+                    return self.context.ending(errored(self.handler, self.job.attempts, error), with_children=False)
             # The answer to a commit may have been lost. This question waits for a commit that is still under way.
             if not await self.context.confirm():
                 return End.COMMITTED
@@ -115,6 +114,6 @@ class Attempt:
             case _:
                 return End.STALE
 
-    def timed_out(self) -> Errored:
+    def timed_out(self) -> Errored | Failed:
         error = TimeoutError(f"The handler did not end within {self.timeout_seconds:g} s.")
-        return Errored(str(error), self.handler.backoff(self.job.attempts, error))
+        return errored(self.handler, self.job.attempts, error)

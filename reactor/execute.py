@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from reactor.context import Context
-from reactor.outcome import Completed, Errored, Fail, Failed, Outcome, Partial, Retry, Snooze, Snoozed
+from reactor.outcome import Completed, Errored, Fail, Failed, Outcome, Partial, Retry, Snooze, Snoozed, in_seconds
 from reactor.registry import Around, Handler
 from reactor.signature import PayloadInvalid
 from reactor.thread import run_in_thread
@@ -35,14 +35,12 @@ async def execute(handler: Handler, context: Context, arounds: Sequence[Around],
     except asyncio.CancelledError:
         if context.cancelled:
             raise
-        return Errored(
-            "The handler was cancelled from within.", handler.backoff(job.attempts, asyncio.CancelledError())
-        )
+        return errored(handler, job.attempts, asyncio.CancelledError("The handler was cancelled from within."))
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         context.note(error)
         if context.to_be_repeated:
             raise
-        return _errored(handler, job.attempts, error)
+        return errored(handler, job.attempts, error)
     return _outcome(handler, returned)
 
 
@@ -81,9 +79,10 @@ def _outcome(handler: Handler, returned: Any) -> Outcome:
     )
 
 
-def _errored(handler: Handler, attempt: int, error: BaseException) -> Outcome:
+def errored(handler: Handler, attempt: int, error: BaseException) -> Errored | Failed:
+    """The one place that asks the handler's policy, which is the user's code and may be wrong."""
     try:
-        delay = float(handler.backoff(attempt, error))
+        delay = in_seconds(handler.backoff(attempt, error))
     except Exception as mistake:
         return Failed(f"{describe(error)}\n\nAnd its backoff failed: {describe(mistake)}")
     return Errored(describe(error), delay)

@@ -1,21 +1,28 @@
 """Fixtures: a server per session, a migrated database of its own per test."""
 
 import asyncio
+import importlib
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from reactor.database import Connection, connect
 from reactor.embedded import installed_versions
 from reactor.lease import Worker, register_worker
+from reactor.log import get_logger
+from reactor.registry import Registry
+from reactor.runner import Plan, Runner
 from reactor.testing import Databases, quick_folder, server_for_tests
 
 Row = Callable[[int], Awaitable[dict[str, Any]]]
+Events = list[MutableMapping[str, Any]]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -89,3 +96,43 @@ def folder() -> Iterator[Path]:
     folder.chmod(0o711)
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def registry() -> Registry:
+    """Handlers of this test alone."""
+    return Registry()
+
+
+@pytest.fixture
+def running(database: str, registry: Registry) -> Callable[..., AbstractAsyncContextManager[Runner]]:
+    """A runner that works, with the handlers of the test, until the block is left."""
+
+    @asynccontextmanager
+    async def run(**plan: Any) -> AsyncIterator[Runner]:
+        worker = Worker("pod-1", registry.job_types, capacity=10)
+        async with connect(database, name="test") as connection:
+            await register_worker(connection, worker, 600)
+        runner = Runner(Plan(database, database, **plan), registry, worker)
+        task = asyncio.create_task(runner.run())
+        try:
+            async with asyncio.timeout(20):
+                while not runner.is_listening and not task.done():
+                    await asyncio.sleep(0.005)
+            yield runner
+        finally:
+            runner.interrupt()
+            async with asyncio.timeout(20):
+                await task
+
+    return run
+
+
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch) -> Iterator[Events]:
+    """What the engine and its handlers log meanwhile."""
+    for module in map(importlib.import_module, ("reactor.context", "reactor.crew", "reactor.runner")):
+        # A new one: another test may have had this logger keep its configuration for good.
+        monkeypatch.setattr(module, "log", get_logger(module.__name__))
+    with structlog.testing.capture_logs() as events:
+        yield events
