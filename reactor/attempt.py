@@ -8,7 +8,7 @@ from enum import Enum
 
 from reactor.context import Context, Services
 from reactor.execute import errored, execute
-from reactor.job import Job
+from reactor.job import Job, JobState
 from reactor.outcome import Completed, Ending, Errored, Failed, Outcome, Partial
 from reactor.registry import Around, Handler
 
@@ -25,9 +25,8 @@ class Stop(Enum):
 
 
 class End(Enum):
-    """Ends of an attempt of which nothing is left to write."""
+    """Ends of an attempt that are not its own to write."""
 
-    COMMITTED = "by its own transaction"
     STALE = "the job is not this attempt's any more"
     INTERRUPTED = "by a shutdown: whoever tidies up gives it back"
 
@@ -62,20 +61,26 @@ class Attempt:
     def stop(self, why: Stop) -> None:
         """An async handler is cancelled, a thread is told at its next call of the context. The first reason counts,
         but for a job that is lost: nothing of that may be written."""
+        if self.stop_because is why:
+            return  # once: another cancellation would hit whatever it does to clean up
         if self.stop_because is None or why is Stop.TAKEN:
             self.stop_because = why
             self.context.stop_reason = why.value
         if self.task is not None and not self.is_settling:
             self.task.cancel()
 
-    async def run(self, arounds: Sequence[Around], executor: Executor) -> Ending | End:
+    async def run(self, arounds: Sequence[Around], executor: Executor) -> Ending | JobState | End:
+        """What is to be written of it; or the state that its own transaction has written."""
         try:
             return await self._run(arounds, executor)
         except asyncio.CancelledError:
+            self.is_settling = True
             await self.context.roll_back()
             return self._stopped()
+        finally:
+            self.context.end()
 
-    async def _run(self, arounds: Sequence[Around], executor: Executor) -> Ending | End:
+    async def _run(self, arounds: Sequence[Around], executor: Executor) -> Ending | JobState | End:
         """What the server undid through no fault of the handler's is run again at once: that costs no attempt."""
         for left in reversed(range(_REPEATS)):
             try:
@@ -86,12 +91,14 @@ class Attempt:
                     return self.context.ending(errored(self.handler, self.job.attempts, error), with_children=False)
             # The answer to a commit may have been lost. This question waits for a commit that is still under way.
             if not await self.context.confirm():
-                return End.COMMITTED
+                return await self.context.committed() or End.STALE
+            if self.stop_because is not None:
+                return self._stopped()
             await asyncio.sleep(_REPEAT_PAUSE_SECONDS * random.uniform(0.5, 1.5))
             self.context = self.context.anew()
         raise AssertionError("unreachable")
 
-    async def _finish(self, outcome: Outcome) -> Ending | End:
+    async def _finish(self, outcome: Outcome) -> Ending | JobState | End:
         done = isinstance(outcome, Completed | Partial)
         ending = self.context.ending(outcome, with_children=done)
         if not self.context.in_transaction:
@@ -101,7 +108,7 @@ class Attempt:
             return ending
         self.is_settling = True
         try:
-            return End.COMMITTED if await self.context.commit(ending) else End.STALE
+            return await self.context.commit(ending) or End.STALE
         finally:
             self.is_settling = False
 

@@ -1,5 +1,6 @@
 """What a handler has at hand besides its job: progress, its transaction, children, resources, a log."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -9,13 +10,13 @@ from uuid import UUID
 import asyncpg
 
 from reactor.database import Connection
-from reactor.job import Job
-from reactor.line import CONNECTION_LOST, TO_BE_REPEATED
+from reactor.job import Job, JobState
+from reactor.line import CONNECTION_LOST, SERVER_GONE, SERVER_STOPS, TO_BE_REPEATED
 from reactor.log import Logger, get_logger
 from reactor.outcome import Cancelled, Ending, Outcome
 from reactor.settle import settle
 from reactor.settler import Settler
-from reactor.submit import NewJob, encode_jobs, new_job
+from reactor.submit import encode_jobs, new_job
 
 log = get_logger("reactor.job")
 
@@ -52,7 +53,7 @@ class Context:
         self.to_be_repeated = False
         """The server undid the transaction, and nobody's to blame: a deadlock, a lost connection."""
         self._services = services
-        self._children: list[NewJob] = []
+        self._children: list[str] = []
         self._connection: Connection | None = None
         self._transaction: Any = None
         self._log: Logger | None = None
@@ -102,10 +103,15 @@ class Context:
         """Whether the job is still this attempt's, by the database's account."""
         return await self._services.settler.progress(self.job.id, self.job.attempt_id, None, None)
 
+    async def committed(self) -> JobState | None:
+        """In which state this attempt has left its job, by the database's account. None: it was taken from it."""
+        return await self._services.settler.settled(self.job.id, self.job.attempt_id)
+
     def anew(self) -> "Context":
         """For running the handler once more within this attempt."""
         context = Context(self.job, self._services)
         context.stop_reason = self.stop_reason
+        self.end()
         return context
 
     async def chain(self, job_type: str, payload: Mapping[str, Any] | None = None, **options: Any) -> None:
@@ -113,9 +119,8 @@ class Context:
 
         An attempt that does not complete creates none, so a retry does not double them.
         """
-        child = new_job(job_type, payload, options)
-        encode_jobs([child])  # what can't be stored is refused here, where the handler can be blamed for it
-        self._children.append(child)
+        # As text: the caller may go on with its payload. And what can't be stored is refused where it can be blamed.
+        self._children.append(encode_jobs([new_job(job_type, payload, options)])[1:-1])
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
@@ -137,54 +142,70 @@ class Context:
                 yield self._connection
 
     async def _begin(self) -> Connection:
-        connection: Any = await self._services.pool.acquire()
-        # An old snapshot would not show the jobs that wait for this one when it ends.
-        transaction = connection.transaction(isolation="read_committed")
         try:
-            await transaction.start()
-        except BaseException:
-            await self._services.pool.release(connection)
+            connection: Any = await self._services.pool.acquire()
+            # An old snapshot would not show the jobs that wait for this one when it ends.
+            transaction = connection.transaction(isolation="read_committed")
+            try:
+                await transaction.start()
+                self.check()
+                if self._connection is not None:
+                    raise RuntimeError("An attempt has one transaction: two tasks can't begin it at the same time.")
+            except BaseException:
+                await self._services.pool.release(connection)
+                raise
+        except (*CONNECTION_LOST, *SERVER_STOPS):
+            self.to_be_repeated = True
             raise
         self._connection, self._transaction = connection, transaction
-        return self._connection
+        return connection  # type: ignore[no-any-return]
 
     @property
     def in_transaction(self) -> bool:
         return self._connection is not None
 
     def ending(self, outcome: Outcome, with_children: bool) -> Ending:
-        children = encode_jobs(self._children) if with_children and self._children else None
+        children = f"[{','.join(self._children)}]" if with_children and self._children else None
         return Ending(self.job.id, self.job.attempt_id, outcome, children)
 
     def note(self, error: BaseException) -> None:
         """Looks whether this is the end of the transaction, before that is forgotten."""
         if self._connection is not None:
-            self.to_be_repeated |= isinstance(error, TO_BE_REPEATED) or self._connection.is_closed()
+            self.to_be_repeated |= isinstance(error, (*TO_BE_REPEATED, *SERVER_GONE)) or self._connection.is_closed()
 
-    async def commit(self, ending: Ending) -> bool:
-        """Data, children and end in one commit. False: the attempt was stale, and nothing of it is left."""
+    async def commit(self, ending: Ending) -> JobState | None:
+        """Data, children and end in one commit. None: the attempt was stale, and nothing of it is left."""
         assert self._connection is not None
         try:
-            if not await settle(self._connection, [ending]):
+            states = await settle(self._connection, [ending])
+            if not states:
                 await self.roll_back()
-                return False
+                return None
             await self._transaction.commit()
         except BaseException as error:
             self.note(error)
             await self.roll_back()
             raise
-        await self._give_back()
-        return True
-
-    async def roll_back(self) -> None:
-        if self._connection is None:
-            return
-        try:
-            await self._transaction.rollback()
-        except (asyncpg.PostgresError, *CONNECTION_LOST):
-            self._connection.terminate()
-        await self._give_back()
-
-    async def _give_back(self) -> None:
         connection, self._connection, self._transaction = self._connection, None, None
         await self._services.pool.release(connection)  # type: ignore[arg-type]
+        return states[self.job.id]
+
+    async def roll_back(self) -> None:
+        connection, transaction = self._connection, self._transaction
+        if connection is None:
+            return
+        # First, because it may be interrupted, and called again.
+        self._connection = self._transaction = None
+        try:
+            await transaction.rollback()
+        except (asyncpg.PostgresError, *CONNECTION_LOST):
+            connection.terminate()
+        except asyncio.CancelledError:
+            connection.terminate()
+            raise
+        finally:
+            await self._services.pool.release(connection)  # type: ignore[arg-type]
+
+    def end(self) -> None:
+        """What the handler left behind, a task perhaps, gets nothing more from here."""
+        self.stop_reason = self.stop_reason or "The attempt has ended."

@@ -17,6 +17,13 @@ Answer = TypeVar("Answer")
 CONNECTION_LOST = (asyncpg.PostgresConnectionError, asyncpg.InterfaceError, OSError, asyncio.IncompleteReadError)
 """The server or the way to it is gone; whether a statement that was under way took effect is not known."""
 SERVER_STOPS = (asyncpg.OperatorInterventionError, asyncpg.InsufficientResourcesError)
+SERVER_GONE = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.CannotConnectNowError,
+)
+"""The same, as told by errors that can mean nothing else, whoever raised them."""
 TO_BE_REPEATED = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 """The server undid everything, and has nothing against another try."""
 
