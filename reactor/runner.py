@@ -65,6 +65,7 @@ class Runner:
         self._plan = plan
         self._registry = registry
         self._begun = begun or Begun(worker.capacity)
+        self._is_begun_ours = begun is None
         self._line = Line(plan.url, f"reactor claim {worker.pod}")
         self._listener = Listener(
             plan.listen_url,
@@ -132,6 +133,8 @@ class Runner:
                         for helper in helpers:
                             helper.cancel()
                 self._crew.close()
+                if self._is_begun_ours and not self._crew.is_worn:
+                    self._begun.close()
         finally:
             pool.terminate()
             await self._line.close()
