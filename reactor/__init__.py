@@ -1,5 +1,7 @@
 """A job and pipeline engine on PostgreSQL: insert a row, and it is run."""
 
+from typing import TYPE_CHECKING, Any
+
 from reactor.backoff import exponential, fixed
 from reactor.claim import claim_job
 from reactor.context import Context
@@ -10,6 +12,10 @@ from reactor.outcome import Cancelled, Completed, Fail, Partial, Retry, Snooze
 from reactor.registry import Registry, around, get_handler, lifespan, register
 from reactor.submit import NewJob, Submitted, submit, submit_many
 from reactor.thread import SyncContext
+from reactor.wait import Finished, wait
+
+if TYPE_CHECKING:
+    from reactor.embed import Reactor as Reactor
 
 __version__ = "0.1.0"
 
@@ -18,10 +24,12 @@ __all__ = [
     "Completed",
     "Context",
     "Fail",
+    "Finished",
     "Job",
     "JobState",
     "NewJob",
     "Partial",
+    "Reactor",
     "ReactorError",
     "Registry",
     "Retry",
@@ -38,4 +46,14 @@ __all__ = [
     "register",
     "submit",
     "submit_many",
+    "wait",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Alembic comes with it, which who only submits jobs or registers handlers need not load.
+    if name == "Reactor":
+        from reactor.embed import Reactor
+
+        return Reactor
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
