@@ -171,7 +171,7 @@ class Context:
     def note(self, error: BaseException) -> None:
         """Looks whether this is the end of the transaction, before that is forgotten."""
         if self._connection is not None:
-            self.to_be_repeated |= isinstance(error, (*TO_BE_REPEATED, *SERVER_GONE)) or self._connection.is_closed()
+            self.to_be_repeated |= isinstance(error, (*TO_BE_REPEATED, *SERVER_GONE)) or _is_lost(self._connection)
 
     async def commit(self, ending: Ending) -> JobState | None:
         """Data, children and end in one commit. None: the attempt was stale, and nothing of it is left."""
@@ -199,9 +199,9 @@ class Context:
         try:
             await transaction.rollback()
         except (asyncpg.PostgresError, *CONNECTION_LOST):
-            connection.terminate()
+            _drop(connection)
         except asyncio.CancelledError:
-            connection.terminate()
+            _drop(connection)
             raise
         finally:
             await self._services.pool.release(connection)  # type: ignore[arg-type]
@@ -209,3 +209,15 @@ class Context:
     def end(self) -> None:
         """What the handler left behind, a task perhaps, gets nothing more from here."""
         self.stop_reason = self.stop_reason or "The attempt has ended."
+
+
+def _is_lost(connection: Connection) -> bool:
+    try:
+        return connection.is_closed()
+    except asyncpg.InterfaceError:
+        return True  # the pool has noticed, and taken it back
+
+
+def _drop(connection: Connection) -> None:
+    if not _is_lost(connection):
+        connection.terminate()

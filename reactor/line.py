@@ -14,10 +14,18 @@ from reactor.log import get_logger
 log = get_logger(__name__)
 Answer = TypeVar("Answer")
 
-CONNECTION_LOST = (asyncpg.PostgresConnectionError, asyncpg.InterfaceError, OSError, asyncio.IncompleteReadError)
+# InternalClientError: asyncpg's confusion when the server's goodbye meets the next statement.
+CONNECTION_LOST = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+    asyncio.IncompleteReadError,
+)
 """The server or the way to it is gone; whether a statement that was under way took effect is not known."""
 SERVER_STOPS = (asyncpg.OperatorInterventionError, asyncpg.InsufficientResourcesError)
 SERVER_GONE = (
+    asyncpg.InternalClientError,
     asyncpg.PostgresConnectionError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
