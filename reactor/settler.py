@@ -49,6 +49,7 @@ class Settler:
         self._is_writing = False
         self._blocked: set[asyncio.TimerHandle] = set()
         self.batches = 0
+        self.on_idle: Callable[[], None] = lambda: None
 
     def put(self, ending: Ending) -> None:
         self._endings.append(ending)
@@ -101,6 +102,7 @@ class Settler:
                 await self._write_endings()
                 await self._do_chores()
             self._is_writing = False
+            self.on_idle()
 
     async def _write_progress(self) -> None:
         said, self._progress = self._progress, {}
