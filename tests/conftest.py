@@ -106,11 +106,11 @@ def registry() -> Registry:
 
 @pytest.fixture
 def running(database: str, registry: Registry) -> Callable[..., AbstractAsyncContextManager[Runner]]:
-    """A runner that works, with the handlers of the test, until the block is left."""
+    """A runner that works, with the handlers of the test, until the block is left; `queues`: what it claims itself."""
 
     @asynccontextmanager
-    async def run(**plan: Any) -> AsyncIterator[Runner]:
-        worker = Worker("pod-1", registry.job_types, capacity=10)
+    async def run(*queues: str, **plan: Any) -> AsyncIterator[Runner]:
+        worker = Worker("pod-1", registry.job_types, queues, capacity=10)
         async with connect(database, name="test") as connection:
             await register_worker(connection, worker, 600)
         runner = Runner(Plan(database, database, **plan), registry, worker)
