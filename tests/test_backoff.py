@@ -71,8 +71,9 @@ async def test_the_next_attempt_is_due_when_the_policy_says(
     assert timedelta(seconds=590) < wait <= timedelta(seconds=600)
 
 
-@pytest.mark.parametrize("answer", ["soon", None, ZeroDivisionError])
-@pytest.mark.parametrize("error", [ERROR, "timeout", "cancelled"])
+@pytest.mark.parametrize(
+    ("answer", "error"), [("soon", ERROR), (None, "timeout"), (ZeroDivisionError, "timeout"), ("soon", "cancelled")]
+)
 async def test_a_broken_policy_fails_its_job_and_no_other(
     database: str, connection: Connection, registry: Registry, answer: object, error: object
 ) -> None:

@@ -383,9 +383,10 @@ async def test_a_handlers_transaction_may_refer_to_its_job(ledger: Ledger, regis
 # What the server undoes
 
 
-@pytest.mark.parametrize("sqlstate", ["40001", "40P01"])
-@pytest.mark.parametrize("when", ["in it", "at commit"])
-@pytest.mark.parametrize("in_thread", [False, True])
+@pytest.mark.parametrize(
+    ("sqlstate", "when", "in_thread"),
+    [("40001", "in it", False), ("40P01", "at commit", False), ("40P01", "in it", True), ("40001", "at commit", True)],
+)
 async def test_what_the_server_asks_to_repeat_is_repeated_at_no_cost(
     ledger: Ledger, registry: Registry, sqlstate: str, when: str, in_thread: bool
 ) -> None:
