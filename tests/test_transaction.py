@@ -259,9 +259,12 @@ async def test_an_attempt_that_was_preempted_leaves_nothing(
     assert [e["job_id"] for e in events if e["event"] == "writeback_stale_attempt"] == [after["id"]]
 
 
-async def test_of_an_old_attempt_and_a_new_one_only_the_new_one_writes(ledger: Ledger, registry: Registry) -> None:
-    """F7: the old one, taken for dead in the middle of its transaction, comes back after the new one."""
-    old_may_end = asyncio.Event()
+@pytest.mark.parametrize("new_one", ["has ended", "runs"])
+async def test_of_an_old_attempt_and_a_new_one_only_the_new_one_writes(
+    ledger: Ledger, registry: Registry, new_one: str
+) -> None:
+    """F7: the old one, taken for dead in the middle of its transaction, comes back after the new one or during it."""
+    taken, new_runs, old_ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @registry.register("work")
     async def work(job: Job, ctx: Context) -> dict[str, Any]:
@@ -271,15 +274,20 @@ async def test_of_an_old_attempt_and_a_new_one_only_the_new_one_writes(ledger: L
             if job.attempts == 1:
                 await ledger.connection.execute("update reactor.workers set lease_until = '-infinity'")
                 await ledger.connection.fetch(statements.SWEEP, 10)
-                old_may_end.set()
-                await eventually(lambda: _ended(ledger, job.id))
+                taken.set()
+                await (new_runs.wait() if new_one == "runs" else eventually(lambda: _ended(ledger, job.id)))
+            elif new_one == "runs":
+                new_runs.set()
+                await old_ended.wait()
         return {"attempt": job.attempts}
 
     job_id = await ledger.submit(max_attempts=3)
     old = asyncio.create_task(ledger.run())
-    await old_may_end.wait()
-    await ledger.run()
+    await taken.wait()
+    new = asyncio.create_task(ledger.run())
     await old
+    old_ended.set()
+    await new
     after = await ledger.row(job_id)
     assert (after["state"], json.loads(after["result"]), after["children"]) == ("completed", {"attempt": 2}, 1)
     assert await ledger.entries() == ["attempt 2"]
