@@ -2,14 +2,17 @@
 
 from reactor.backoff import exponential, fixed
 from reactor.claim import claim_job
-from reactor.context import Context
+from reactor.context import Context, chain_job
+from reactor.embed import Reactor
 from reactor.errors import ReactorError
 from reactor.job import Job, JobState
 from reactor.lease import heartbeat
 from reactor.outcome import Cancelled, Completed, Fail, Partial, Retry, Snooze
+from reactor.pipeline import Pipeline, SubmittedPipeline
 from reactor.registry import Registry, around, get_handler, lifespan, register
 from reactor.submit import NewJob, Submitted, submit, submit_many
 from reactor.thread import SyncContext
+from reactor.wait import Finished, wait
 
 __version__ = "0.1.0"
 
@@ -18,17 +21,22 @@ __all__ = [
     "Completed",
     "Context",
     "Fail",
+    "Finished",
     "Job",
     "JobState",
     "NewJob",
     "Partial",
+    "Pipeline",
+    "Reactor",
     "ReactorError",
     "Registry",
     "Retry",
     "Snooze",
     "Submitted",
+    "SubmittedPipeline",
     "SyncContext",
     "around",
+    "chain_job",
     "claim_job",
     "exponential",
     "fixed",
@@ -38,4 +46,5 @@ __all__ = [
     "register",
     "submit",
     "submit_many",
+    "wait",
 ]

@@ -7,9 +7,9 @@ from concurrent.futures import Executor
 from enum import Enum
 
 from reactor.context import Context, Services
-from reactor.execute import describe, execute
-from reactor.job import Job
-from reactor.outcome import Completed, Ending, Errored, Outcome, Partial
+from reactor.execute import errored, execute
+from reactor.job import Job, JobState
+from reactor.outcome import Completed, Ending, Errored, Failed, Outcome, Partial
 from reactor.registry import Around, Handler
 
 _REPEATS = 5
@@ -25,9 +25,8 @@ class Stop(Enum):
 
 
 class End(Enum):
-    """Ends of an attempt of which nothing is left to write."""
+    """Ends of an attempt that are not its own to write."""
 
-    COMMITTED = "by its own transaction"
     STALE = "the job is not this attempt's any more"
     INTERRUPTED = "by a shutdown: whoever tidies up gives it back"
 
@@ -60,20 +59,26 @@ class Attempt:
     def stop(self, why: Stop) -> None:
         """An async handler is cancelled, a thread is told at its next call of the context. The first reason counts,
         but for a job that is lost: nothing of that may be written."""
+        if self.stop_because is why:
+            return  # once: another cancellation would hit whatever it does to clean up
         if self.stop_because is None or why is Stop.TAKEN:
             self.stop_because = why
             self.context.stop_reason = why.value
         if self.task is not None and not self.is_settling:
             self.task.cancel()
 
-    async def run(self, arounds: Sequence[Around], executor: Executor) -> Ending | End:
+    async def run(self, arounds: Sequence[Around], executor: Executor) -> Ending | JobState | End:
+        """What is to be written of it; or the state that its own transaction has written."""
         try:
             return await self._run(arounds, executor)
         except asyncio.CancelledError:
+            self.is_settling = True
             await self.context.roll_back()
             return self._stopped()
+        finally:
+            self.context.end()
 
-    async def _run(self, arounds: Sequence[Around], executor: Executor) -> Ending | End:
+    async def _run(self, arounds: Sequence[Around], executor: Executor) -> Ending | JobState | End:
         """What the server undid through no fault of the handler's is run again at once: that costs no attempt."""
         for left in reversed(range(_REPEATS)):
             try:
@@ -81,18 +86,19 @@ class Attempt:
             except Exception as error:
                 await self.context.roll_back()
                 if not self.context.to_be_repeated or not left:
-                    delay = self.handler.backoff(self.job.attempts, error)
-                    return self.context.ending(Errored(describe(error), delay), with_children=False)
+                    return self.context.ending(errored(self.handler, self.job.attempts, error), with_children=False)
             # The answer to a commit may have been lost. This question waits for a commit that is still under way.
             self.is_settling = True
             if not await self.context.confirm():
-                return End.COMMITTED
+                return await self.context.committed() or End.STALE
             self.is_settling = False
+            if self.stop_because is not None:
+                return self._stopped()
             await asyncio.sleep(_REPEAT_PAUSE_SECONDS * random.uniform(0.5, 1.5))
             self.context = self.context.anew()
         raise AssertionError("unreachable")
 
-    async def _finish(self, outcome: Outcome) -> Ending | End:
+    async def _finish(self, outcome: Outcome) -> Ending | JobState | End:
         done = isinstance(outcome, Completed | Partial)
         ending = self.context.ending(outcome, with_children=done)
         if not self.context.in_transaction:
@@ -102,7 +108,7 @@ class Attempt:
             return ending
         self.is_settling = True
         try:
-            return End.COMMITTED if await self.context.commit(ending) else End.STALE
+            return await self.context.commit(ending) or End.STALE
         finally:
             self.is_settling = False
 
@@ -115,6 +121,6 @@ class Attempt:
             case _:
                 return End.STALE
 
-    def timed_out(self) -> Errored:
+    def timed_out(self) -> Errored | Failed:
         error = TimeoutError(f"The handler did not end within {self.timeout_seconds:g} s.")
-        return Errored(str(error), self.handler.backoff(self.job.attempts, error))
+        return errored(self.handler, self.job.attempts, error)

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from reactor.outcome import in_seconds
 
-Backoff = Callable[[int, BaseException], float]
+Backoff = Callable[[int, BaseException], float | timedelta]
 """Seconds to wait after attempt number n (from 1) raised this."""
 
 

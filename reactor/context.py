@@ -1,23 +1,25 @@
 """What a handler has at hand besides its job: progress, its transaction, children, resources, a log."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 import asyncpg
 
+from reactor import statements
 from reactor.database import Connection
 from reactor.encode import storable
-from reactor.job import Job
-from reactor.line import CONNECTION_LOST, SERVER_STOPS, TO_BE_REPEATED
+from reactor.job import Job, JobState
+from reactor.line import CONNECTION_LOST, SERVER_GONE, SERVER_STOPS, TO_BE_REPEATED
 from reactor.log import Logger, get_logger
 from reactor.outcome import Cancelled, Ending, Outcome
 from reactor.settle import settle
 from reactor.settler import Settler
-from reactor.submit import NewJob, encode_jobs, new_job
+from reactor.submit import encode_jobs, new_job
 
 log = get_logger("reactor.job")
 
@@ -33,6 +35,15 @@ class Services:
     settler: Settler
     pool: Pool
     resources: Mapping[str, Any]
+
+
+class Upstream(NamedTuple):
+    """A job that this one waited for."""
+
+    id: int
+    job_type: str | None
+    state: JobState
+    result: dict[str, Any] | None
 
 
 class Context:
@@ -59,7 +70,7 @@ class Context:
         self.to_be_repeated = False
         """The server undid the transaction, and nobody's to blame: a deadlock, a lost connection."""
         self._services = services
-        self._children: list[NewJob] = []
+        self._children: list[str] = []
         self._connection: Connection | None = None
         self._transaction: Any = None
         self._log: Logger | None = None
@@ -109,20 +120,35 @@ class Context:
         """Whether the job is still this attempt's, by the database's account."""
         return await self._services.settler.progress(self.job.id, self.job.attempt_id, None, None)
 
+    async def committed(self) -> JobState | None:
+        """In which state this attempt has left its job, by the database's account. None: it was taken from it."""
+        return await self._services.settler.settled(self.job.id, self.job.attempt_id)
+
     def anew(self) -> "Context":
         """For running the handler once more within this attempt."""
         context = Context(self.job, self._services)
         context.stop_reason = self.stop_reason
+        self.end()
         return context
+
+    async def upstream(self) -> list[Upstream]:
+        """The jobs that this one waited for, with their results, in the order of their ids."""
+        self.check()
+        # Its own connection where it has one: others may have all of the pool's, and wait for theirs as well.
+        source = self._connection or self._services.pool
+        records = await source.fetch(statements.UPSTREAM, self.job.id)
+        return [
+            Upstream(record["id"], record["job_type"], JobState(record["state"]), _decoded(record["result"]))
+            for record in records
+        ]
 
     async def chain(self, job_type: str, payload: Mapping[str, Any] | None = None, **options: Any) -> None:
         """A job to be created when this one is settled, in its pipeline; `options` are the further fields of NewJob.
 
         An attempt that does not complete creates none, so a retry does not double them.
         """
-        child = new_job(job_type, payload, options)
-        encode_jobs([child])  # what can't be stored is refused here, where the handler can be blamed for it
-        self._children.append(child)
+        # As text: the caller may go on with its payload. And what can't be stored is refused where it can be blamed.
+        self._children.append(encode_jobs([new_job(job_type, payload, options)])[1:-1])
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
@@ -158,61 +184,88 @@ class Context:
         transaction = connection.transaction(isolation="read_committed")
         try:
             await transaction.start()
+            self.check()
+            if self._connection is not None:
+                raise RuntimeError("An attempt has one transaction: two tasks can't begin it at the same time.")
         except BaseException:
-            await self._services.pool.release(connection)
+            await self._release(connection)
             raise
         self._connection, self._transaction = connection, transaction
-        return self._connection
+        return connection  # type: ignore[no-any-return]
 
     @property
     def in_transaction(self) -> bool:
         return self._connection is not None
 
     def ending(self, outcome: Outcome, with_children: bool) -> Ending:
-        children = encode_jobs(self._children) if with_children and self._children else None
+        children = f"[{','.join(self._children)}]" if with_children and self._children else None
         return Ending(self.job.id, self.job.attempt_id, outcome, children)
 
     def note(self, error: BaseException) -> None:
         """Looks whether this is the end of the transaction, before that is forgotten."""
         if self._connection is not None:
-            undone = isinstance(error, (*TO_BE_REPEATED, asyncpg.AdminShutdownError, asyncpg.CrashShutdownError))
-            self.to_be_repeated |= undone or _is_gone(self._connection)
+            self.to_be_repeated |= isinstance(error, (*TO_BE_REPEATED, *SERVER_GONE)) or _is_lost(self._connection)
 
-    async def commit(self, ending: Ending) -> bool:
-        """Data, children and end in one commit. False: the attempt was stale, and nothing of it is left."""
+    async def commit(self, ending: Ending) -> JobState | None:
+        """Data, children and end in one commit. None: the attempt was stale, and nothing of it is left."""
         assert self._connection is not None
         try:
-            if not await settle(self._connection, [ending]):
+            states = await settle(self._connection, [ending])
+            if not states:
                 await self.roll_back()
-                return False
+                return None
             await self._transaction.commit()
         except BaseException as error:
             self.to_be_repeated = isinstance(error, (*TO_BE_REPEATED, *CONNECTION_LOST, *SERVER_STOPS))
             await self.roll_back()
             raise
-        await self._give_back()
-        return True
+        connection, self._connection, self._transaction = self._connection, None, None
+        await self._release(connection)
+        return states[self.job.id]
 
     async def roll_back(self) -> None:
-        if self._connection is None:
+        connection, transaction = self._connection, self._transaction
+        if connection is None:
             return
+        # First, because it may be interrupted, and called again.
+        self._connection = self._transaction = None
         try:
-            await self._transaction.rollback()
+            await transaction.rollback()
         except (asyncpg.PostgresError, *CONNECTION_LOST):
-            if not _is_gone(self._connection):
-                self._connection.terminate()
-        await self._give_back()
+            _drop(connection)
+        except asyncio.CancelledError:
+            _drop(connection)
+            raise
+        finally:
+            await self._release(connection)
 
-    async def _give_back(self) -> None:
-        connection, self._connection, self._transaction = self._connection, None, None
+    async def _release(self, connection: Any) -> None:
         # The pool does away with a connection that it can't put in order; what we wanted of it is done by now.
         with suppress(asyncpg.PostgresError, *CONNECTION_LOST):
-            await self._services.pool.release(connection)  # type: ignore[arg-type]
+            await self._services.pool.release(connection)
+
+    def end(self) -> None:
+        """What the handler left behind, a task perhaps, gets nothing more from here."""
+        self.stop_reason = self.stop_reason or "The attempt has ended."
 
 
-def _is_gone(connection: Connection) -> bool:
-    """A pool takes a connection that died away from whoever has it, who can't even ask any more."""
+async def chain_job(parent: Context, job_type: str, payload: Mapping[str, Any] | None = None, **options: Any) -> None:
+    """The same as `parent.chain`, for those who look for it by this name."""
+    await parent.chain(job_type, payload, **options)
+
+
+def _is_lost(connection: Connection) -> bool:
     try:
         return connection.is_closed()
     except asyncpg.InterfaceError:
-        return True
+        return True  # the pool has noticed, and taken it back
+
+
+def _drop(connection: Connection) -> None:
+    if not _is_lost(connection):
+        connection.terminate()
+
+
+def _decoded(result: Any) -> Any:
+    """A handler may have given its connection a codec for jsonb."""
+    return json.loads(result) if isinstance(result, str) else result

@@ -131,6 +131,7 @@ class Crew:
         attempt.task = self._loop.create_task(self._work(attempt))
 
     async def _work(self, attempt: Attempt) -> None:
+        end: Ending | JobState | End
         try:
             end = await attempt.run(self._registry.arounds, self._executor)
         except Exception as error:
@@ -139,7 +140,7 @@ class Crew:
             end = Ending(attempt.job.id, attempt.job.attempt_id, Errored(describe(error), 1.0))
         self._ended(attempt, end)
 
-    def _ended(self, attempt: Attempt, end: Ending | End) -> None:
+    def _ended(self, attempt: Attempt, end: Ending | JobState | End) -> None:
         job = attempt.job
         del self._active[job.attempt_id]
         if end is not End.INTERRUPTED:  # else whoever tidies up must know that it had begun
@@ -154,9 +155,9 @@ class Crew:
             self._has_stopped(job.id)
         elif isinstance(end, Ending):
             self._settler.put(end)
-        elif end is End.COMMITTED:
-            self._counts.count(JobState.COMPLETED)
-            self._forget(job.attempt_id, JobState.COMPLETED)
+        elif isinstance(end, JobState):
+            self._counts.count(end)
+            self._forget(job.attempt_id, end)
         elif end is End.STALE:
             self._was_stale(job.id, job.attempt_id)
         else:

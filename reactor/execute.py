@@ -5,10 +5,12 @@ import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any
 
 from reactor.context import Context
-from reactor.outcome import Completed, Errored, Fail, Failed, Outcome, Partial, Retry, Snooze, Snoozed
+from reactor.encode import encode
+from reactor.outcome import Completed, Errored, Fail, Failed, Outcome, Partial, Retry, Snooze, Snoozed, in_seconds
 from reactor.registry import Around, Handler
 from reactor.signature import PayloadInvalid
 from reactor.thread import run_in_thread
@@ -35,14 +37,15 @@ async def execute(handler: Handler, context: Context, arounds: Sequence[Around],
     except asyncio.CancelledError:
         if context.cancelled:
             raise
-        return Errored(
-            "The handler was cancelled from within.", handler.backoff(job.attempts, asyncio.CancelledError())
-        )
-    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        return errored(handler, job.attempts, asyncio.CancelledError("The handler was cancelled from within."))
+    except BaseException as error:
+        # SystemExit, and whatever else libraries (pytest's, for one) hide from `except Exception`.
+        if context.cancelled:
+            raise asyncio.CancelledError from error
         context.note(error)
         if context.to_be_repeated:
             raise
-        return _errored(handler, job.attempts, error)
+        return errored(handler, job.attempts, error)
     return _outcome(handler, returned)
 
 
@@ -68,22 +71,32 @@ async def _surrounded(arounds: Sequence[Around], context: Context, call: Callabl
 
 
 def _outcome(handler: Handler, returned: Any) -> Outcome:
-    match returned:
-        case None | dict():
-            return Completed(returned)
-        case Completed() | Partial():
-            return returned
-    if hasattr(returned, "model_dump"):
-        return Completed(returned.model_dump(mode="json"))
-    return Failed(
-        f"{handler.name} returned {type(returned).__name__}; a handler returns a dict, a pydantic model, "
-        "Completed(...), Partial(...) or nothing."
-    )
-
-
-def _errored(handler: Handler, attempt: int, error: BaseException) -> Outcome:
+    """Looks at once whether it can be stored: what is settled as done takes children and data with it."""
+    if returned is None:
+        return Completed()
+    outcome = returned if isinstance(returned, Completed | Partial) else Completed(returned)
+    result: Any = outcome.result
+    message: Any = outcome.message
     try:
-        delay = float(handler.backoff(attempt, error))
+        if hasattr(result, "model_dump"):
+            result = result.model_dump(mode="json")
+        if isinstance(result, dict):
+            encode(result)
+    except ValueError as error:
+        return Failed(f"What {handler.name} returned is no JSON: {error}")
+    for found, allowed in ((result, dict), (message, str)):
+        if found is not None and not isinstance(found, allowed):
+            return Failed(
+                f"{handler.name} returned {type(found).__name__}; a handler returns a dict, a pydantic model, nothing, "
+                "or a result and a text in Completed(...) or Partial(...)."
+            )
+    return outcome if result is outcome.result else replace(outcome, result=result)
+
+
+def errored(handler: Handler, attempt: int, error: BaseException) -> Errored | Failed:
+    """The one place that asks the handler's policy, which is the user's code and may be wrong."""
+    try:
+        delay = in_seconds(handler.backoff(attempt, error))
     except Exception as mistake:
         return Failed(f"{describe(error)}\n\nAnd its backoff failed: {describe(mistake)}")
     return Errored(describe(error), delay)

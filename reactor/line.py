@@ -14,14 +14,24 @@ from reactor.log import get_logger
 log = get_logger(__name__)
 Answer = TypeVar("Answer")
 
+# InternalClientError: asyncpg's confusion when the server's goodbye meets the next statement.
 CONNECTION_LOST = (
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # what asyncpg stumbles over when a connection ends in the middle of its preparations
+    asyncpg.InternalClientError,
     OSError,
+    asyncio.IncompleteReadError,
 )
 """The server or the way to it is gone; whether a statement that was under way took effect is not known."""
 SERVER_STOPS = (asyncpg.OperatorInterventionError, asyncpg.InsufficientResourcesError)
+SERVER_GONE = (
+    asyncpg.InternalClientError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.CannotConnectNowError,
+)
+"""The same, as told by errors that can mean nothing else, whoever raised them."""
 TO_BE_REPEATED = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 """The server undid everything, and has nothing against another try."""
 

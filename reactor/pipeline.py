@@ -57,8 +57,8 @@ class Pipeline:
     ) -> Node:
         """Adds a job. It starts when all of `after` are completed, and is cancelled if one of them ends otherwise.
 
-        Of `after_end_of` any end will do. Both take jobs of this pipeline, and ids of jobs that exist. `options` are the
-        further fields of NewJob.
+        Of `after_end_of` any end will do. Both take jobs of this pipeline, and ids of jobs that exist. `options` are
+        the further fields of NewJob.
         """
         job = new_job(job_type, payload, {"pipeline_id": self._pipeline_id} | options)
         needs = [self._need(one, "completed") for one in after] + [self._need(one, "finished") for one in after_end_of]

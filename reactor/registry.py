@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -19,6 +20,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Around = Callable[[Job, Any], AbstractAsyncContextManager[Any]]
 
 _DEFAULT_BACKOFF = exponential()
+# As the database refuses it (reactor.label): no row could ever name this handler.
+_UNREADABLE = re.compile(r"[\x00-\x1f\x7f]|^\s|\s$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +61,11 @@ class Registry:
         the attempt's number and its error; without it they grow from 1 s to an hour.
         """
 
+        if not isinstance(job_type, str):
+            raise HandlerInvalid(_name(job_type), "@register is given no job_type", 'Write @register("its.type").')
+
         def decorate(function: Function) -> Function:
-            name = f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', function)}"
+            name = _name(function)
             if job_type in self._handlers:
                 raise HandlerTwice(job_type, self._handlers[job_type].name, name)
             _check(name, job_type, function, max_attempts, timeout_seconds)
@@ -126,6 +132,8 @@ def load(app: str, registry: Registry = default) -> Registry:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
+    if "" in app.split("."):
+        raise AppInvalid(app or "''", "that is no module's name", "Name it as it is imported, e.g. shop.handlers.")
     try:
         importlib.import_module(app)
     except ModuleNotFoundError as error:
@@ -145,13 +153,18 @@ def load(app: str, registry: Registry = default) -> Registry:
     return registry
 
 
+def _name(function: Any) -> str:
+    return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', function)}"
+
+
 def _check(name: str, job_type: str, function: Any, max_attempts: int | None, timeout_seconds: float | None) -> None:
-    if not callable(function):
+    if not inspect.isroutine(function):
         raise HandlerInvalid(name, "it is no function", "Put @register(...) above a def or an async def.")
     if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
         raise HandlerInvalid(name, "it is a generator", "Return the result instead of yielding.")
-    if not 1 <= len(job_type.encode()) <= 200:
-        raise HandlerInvalid(name, f"{job_type!r} is no job_type", "Use a text of 1 to 200 bytes.")
+    if not 1 <= len(job_type.encode()) <= 200 or _UNREADABLE.search(job_type):
+        remedy = "Use 1 to 200 bytes, no control characters, no space at either end."
+        raise HandlerInvalid(name, f"{job_type!r} is no job_type", remedy)
     if max_attempts is not None and max_attempts < 1:
         raise HandlerInvalid(name, "max_attempts is less than 1", "Use 1 for a single attempt.")
     if timeout_seconds is not None and not 0 < timeout_seconds < float("inf"):

@@ -65,6 +65,7 @@ class Runner:
         self._plan = plan
         self._registry = registry
         self._begun = begun or Begun(worker.capacity)
+        self._is_begun_ours = begun is None
         self._line = Line(plan.url, f"reactor claim {worker.pod}")
         self._listener = Listener(
             plan.listen_url,
@@ -118,6 +119,8 @@ class Runner:
         try:
             async with self._registry.resources() as resources:
                 settler = Settler(line, self._on_settled)
+                if self._plan.once:
+                    settler.on_idle = self._look_now  # without a bell: what was written may have made others runnable
                 services = Services(settler, pool, resources)
                 self._crew = Crew(self.worker, self._registry, self._begun, self.counts, services)
                 self._crew.on_ended = self._on_ended
@@ -132,6 +135,8 @@ class Runner:
                         await self._crew.leave()
                         for helper in helpers:
                             helper.cancel()
+                if self._is_begun_ours and not self._crew.is_worn:
+                    self._begun.close()
         finally:
             pool.terminate()
             await self._line.close()
@@ -175,8 +180,8 @@ class Runner:
         if not self._claims and await self._is_finished():
             return True
         if self._claims and self._has_room() and self._is_due(now):
-            found = await self._turn(now)
-            return self._plan.once and not found and not self._crew.held
+            was_quiet = self._crew.is_quiet  # else something may have ended, and made others runnable, while we looked
+            return not await self._turn(now) and was_quiet and self._plan.once
         await self._sleep()
         return False
 
@@ -323,9 +328,9 @@ class Runner:
 
     def _on_settled(self, ending: Ending, state: JobState | None) -> None:
         self._crew.on_settled(ending, state)
-        if self._plan.once:
-            self._look_now()  # without a bell: what has ended may have made others runnable
 
     def _on_ended(self) -> None:
-        if not self._claims or self._plan.once or (not self._dry and self._has_room()):
+        if self._plan.once:
+            self._look_now()  # without a bell: its own transaction may have made others runnable
+        elif not self._claims or (not self._dry and self._has_room()):
             self._wakeup.set()

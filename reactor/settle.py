@@ -86,7 +86,7 @@ async def stopped(connection: Connection, worker_id: UUID, job_ids: Sequence[int
     await connection.execute(statements.STOPPED, worker_id, sorted(job_ids))
 
 
-async def abandon(connection: Connection, job_id: int, attempt_id: UUID, outcome: Errored) -> JobState | None:
+async def abandon(connection: Connection, job_id: int, attempt_id: UUID, outcome: Errored | Failed) -> JobState | None:
     """Ends an attempt whose handler does not stop. Its scope stays held. None: it was stale."""
     row = _row(outcome)
     record = await connection.fetchrow(statements.ABANDON, job_id, attempt_id, row.error, row.delay_seconds)

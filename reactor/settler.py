@@ -19,7 +19,7 @@ from reactor.database import Connection
 from reactor.job import JobState
 from reactor.line import Line
 from reactor.log import get_logger
-from reactor.outcome import Ending, Failed
+from reactor.outcome import Completed, Ending, Failed
 from reactor.settle import settle, settled
 
 log = get_logger(__name__)
@@ -49,6 +49,7 @@ class Settler:
         self._is_writing = False
         self._blocked: set[asyncio.TimerHandle] = set()
         self.batches = 0
+        self.on_idle: Callable[[], None] = lambda: None
 
     def put(self, ending: Ending) -> None:
         self._endings.append(ending)
@@ -63,14 +64,27 @@ class Settler:
         """Returns when it is written. False: the attempt is stale. Who says nothing learns just that."""
         heard = asyncio.get_running_loop().create_future()
         before = self._progress.pop(attempt_id, None)
-        if before is not None:
-            # One row, one write: the newer word counts, and whoever waits for the older is answered with it.
-            fraction = before.fraction if fraction is None else fraction
-            message = before.message if message is None else message
-            heard.add_done_callback(partial(_answer, before.heard))
-        self._progress[attempt_id] = _Said(job_id, fraction, message, heard)
+        said = _Said(job_id, fraction, message, heard)
+        self._progress[attempt_id] = said if before is None else _merged(before, said)
         self._work.set()
         return await asyncio.shield(heard)
+
+    def _put_back(self, attempt_id: UUID, said: _Said) -> None:
+        since = self._progress.pop(attempt_id, None)
+        self._progress[attempt_id] = said if since is None else _merged(said, since)
+        self._work.set()
+
+    async def settled(self, job_id: int, attempt_id: UUID) -> JobState | None:
+        """In which state this attempt has left its job, when it can't know itself. None: it was stale."""
+        answer: asyncio.Future[JobState | None] = asyncio.get_running_loop().create_future()
+
+        async def look(connection: Connection) -> None:
+            found = await settled(connection, [Ending(job_id, attempt_id, Completed())])
+            if not answer.done():
+                answer.set_result(found.get(job_id))
+
+        self.do(look)
+        return await answer
 
     @property
     def is_idle(self) -> bool:
@@ -88,11 +102,14 @@ class Settler:
                 await self._write_endings()
                 await self._do_chores()
             self._is_writing = False
+            self.on_idle()
 
     async def _write_progress(self) -> None:
         said, self._progress = self._progress, {}
-        if not said:
-            return
+        if said:
+            await self._say(said)
+
+    async def _say(self, said: dict[UUID, _Said]) -> None:
         in_lock_order = sorted(said.items(), key=lambda item: item[1].job_id)
 
         async def write(connection: Connection) -> set[UUID]:
@@ -102,10 +119,21 @@ class Settler:
                 [attempt_id for attempt_id, _ in in_lock_order],
                 [one.fraction for _, one in in_lock_order],
                 [one.message for _, one in in_lock_order],
+                _LOCK_WAIT_MS,
             )
             return {record[0] for record in records}
 
-        written, _ = await self._line.insist(write)
+        try:
+            written, _ = await self._line.insist(write)
+        except asyncpg.LockNotAvailableError:
+            # Somebody's open transaction has one of the rows: the others are heard without it.
+            if len(said) > 1:
+                for attempt_id, one in in_lock_order:
+                    await self._say({attempt_id: one})
+            else:
+                [(attempt_id, one)] = said.items()
+                self._later(lambda: self._put_back(attempt_id, one))
+            return
         for attempt_id, one in said.items():
             if not one.heard.done():
                 one.heard.set_result(attempt_id in written)
@@ -146,14 +174,7 @@ class Settler:
     def _put_off(self, ending: Ending, error: asyncpg.PostgresError) -> None:
         if isinstance(error, asyncpg.LockNotAvailableError):
             log.info("job locked by somebody", job_id=ending.job_id)
-
-            def again() -> None:
-                self._blocked.discard(timer)
-                self.put(ending)
-
-            pause = _BLOCKED_PAUSE_SECONDS * random.uniform(0.5, 1.5)
-            timer = asyncio.get_running_loop().call_later(pause, again)
-            self._blocked.add(timer)
+            self._later(lambda: self.put(ending))
         elif isinstance(ending.outcome, Failed):
             # Even the refusal is refused: the attempt stays held, and is given back with the worker.
             log.error("job can't be settled", job_id=ending.job_id, error=str(error))
@@ -163,6 +184,23 @@ class Settler:
             self.put(
                 Ending(ending.job_id, ending.attempt_id, Failed(f"What the handler returned can't be stored: {error}"))
             )
+
+    def _later(self, what: Callable[[], None]) -> None:
+        def again() -> None:
+            self._blocked.discard(timer)
+            what()
+
+        timer = asyncio.get_running_loop().call_later(_BLOCKED_PAUSE_SECONDS * random.uniform(0.5, 1.5), again)
+        self._blocked.add(timer)
+
+
+def _merged(before: _Said, after: _Said) -> _Said:
+    """One row, one write: the newer word counts, and whoever waits for the older is answered with it."""
+    after.heard.add_done_callback(partial(_answer, before.heard))
+    return after._replace(
+        fraction=before.fraction if after.fraction is None else after.fraction,
+        message=before.message if after.message is None else after.message,
+    )
 
 
 def _answer(waiting: "asyncio.Future[bool]", done: "asyncio.Future[bool]") -> None:

@@ -3,6 +3,7 @@
 import inspect
 import typing
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 from reactor.errors import HandlerInvalid
@@ -40,14 +41,25 @@ def arguments_of(function: Callable[..., Any]) -> Callable[[Job, Any], tuple[Any
 
 
 def _parameters(function: Callable[..., Any]) -> list[tuple[inspect.Parameter, Any]]:
+    return [(p, _annotation(function, p)) for p in inspect.signature(function).parameters.values()]
+
+
+def _annotation(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+    """Each by itself: one that only type checkers can read must not cost a payload its model."""
+    if not isinstance(parameter.annotation, str):
+        return parameter.annotation
+    alone = SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
     try:
-        hints = typing.get_type_hints(function)
+        names = getattr(inspect.unwrap(function), "__globals__", {})
+        return typing.get_type_hints(alone, names)[parameter.name]
     except NameError:
-        hints = {}  # a name that only type checkers import: the parameter's own name must do
-    return [(p, hints.get(name, p.annotation)) for name, p in inspect.signature(function).parameters.items()]
+        return parameter.annotation  # the parameter's own name must do
 
 
 def _argument(function: Callable[..., Any], parameter: inspect.Parameter, kind: Any) -> Argument:
+    name = f"{function.__module__}.{function.__qualname__}"
+    if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+        raise HandlerInvalid(name, f"its parameter {parameter.name!r} can't be given by position", _REMEDY)
     if isinstance(kind, type) and hasattr(kind, "model_validate"):
         return _validated(typing.cast(PayloadModel, kind))
     if kind is Job or parameter.name == "job":
@@ -57,7 +69,7 @@ def _argument(function: Callable[..., Any], parameter: inspect.Parameter, kind: 
     if parameter.name == "payload":
         return _payload
     raise HandlerInvalid(
-        f"{function.__module__}.{function.__qualname__}",
+        name,
         f"nothing is known to give for its parameter {parameter.name!r}",
         _REMEDY,
     )

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 from uuid import UUID
 
-from reactor.context import Context
+from reactor.context import Context, Upstream
 from reactor.database import Connection
 from reactor.job import Job
 from reactor.log import Logger
@@ -73,6 +73,9 @@ class SyncContext:
     def progress(self, fraction: float | None = None, message: str | None = None) -> None:
         self._wait(self._context.progress(fraction, message))
 
+    def upstream(self) -> list[Upstream]:
+        return self._wait(self._context.upstream())
+
     def chain(self, job_type: str, payload: Mapping[str, Any] | None = None, **options: Any) -> None:
         self._wait(self._context.chain(job_type, payload, **options))
 
@@ -86,7 +89,7 @@ class SyncContext:
             # Also when the attempt must stop: what the block did is undone in any case.
             self._settle_block(block.__aexit__(type(error), error, error.__traceback__))
             raise
-        self._wait(block.__aexit__(None, None, None))
+        self._answer(block.__aexit__(None, None, None))
 
     def _settle_block(self, leaving: Awaitable[Any]) -> None:
         async def leave() -> None:
@@ -95,7 +98,7 @@ class SyncContext:
             except BaseException:
                 return  # it raises what the block raised, which goes on by itself
 
-        asyncio.run_coroutine_threadsafe(leave(), self._loop).result()
+        self._answer(leave())
 
     def _wait(self, call: Coroutine[Any, Any, Answer]) -> Answer:
         try:
@@ -103,6 +106,9 @@ class SyncContext:
         except BaseException:
             call.close()
             raise
+        return self._answer(call)
+
+    def _answer(self, call: Coroutine[Any, Any, Answer]) -> Answer:
         return asyncio.run_coroutine_threadsafe(call, self._loop).result()
 
 
@@ -114,7 +120,15 @@ async def run_in_thread(
     loop = asyncio.get_running_loop()
     sync = SyncContext(context, loop)
     carrier = contextvars.copy_context()
-    future = loop.run_in_executor(executor, lambda: carrier.run(lambda: function(*arguments(sync))))
+
+    def call() -> Answer:
+        try:
+            return function(*arguments(sync))
+        except (StopIteration, GeneratorExit) as error:
+            # A future can't carry these: nobody would ever be told that the thread has ended.
+            raise RuntimeError(f"the handler raised {type(error).__name__}") from error
+
+    future = loop.run_in_executor(executor, carrier.run, call)
     while True:
         try:
             return await asyncio.shield(future)

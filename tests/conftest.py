@@ -1,6 +1,7 @@
 """Fixtures: a server per session, a migrated database of its own per test."""
 
 import asyncio
+import importlib
 import inspect
 import json
 import os
@@ -10,19 +11,24 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from reactor.database import Connection, connect
 from reactor.embedded import installed_versions
 from reactor.lease import Worker, register_worker
+from reactor.log import get_logger
+from reactor.registry import Registry
+from reactor.runner import Plan, Runner
 from reactor.testing import Databases, quick_folder, server_for_tests
 
 Row = Callable[[int], Awaitable[dict[str, Any]]]
+Events = list[MutableMapping[str, Any]]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -205,3 +211,43 @@ async def until(condition: Callable[[], Any], within_seconds: float = 20) -> Any
 @pytest.fixture(name="until")
 def until_fixture() -> Callable[..., Awaitable[Any]]:
     return until
+
+
+@pytest.fixture
+def registry() -> Registry:
+    """Handlers of this test alone."""
+    return Registry()
+
+
+@pytest.fixture
+def running(database: str, registry: Registry) -> Callable[..., AbstractAsyncContextManager[Runner]]:
+    """A runner that works, with the handlers of the test, until the block is left; `queues`: what it claims itself."""
+
+    @asynccontextmanager
+    async def run(*queues: str, **plan: Any) -> AsyncIterator[Runner]:
+        worker = Worker("pod-1", registry.job_types, queues, capacity=10)
+        async with connect(database, name="test") as connection:
+            await register_worker(connection, worker, 600)
+        runner = Runner(Plan(database, database, **plan), registry, worker)
+        task = asyncio.create_task(runner.run())
+        try:
+            async with asyncio.timeout(20):
+                while not runner.is_listening and not task.done():
+                    await asyncio.sleep(0.005)
+            yield runner
+        finally:
+            runner.interrupt()
+            async with asyncio.timeout(20):
+                await task
+
+    return run
+
+
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch) -> Iterator[Events]:
+    """What the engine and its handlers log meanwhile."""
+    for module in map(importlib.import_module, ("reactor.context", "reactor.crew", "reactor.runner")):
+        # A new one: another test may have had this logger keep its configuration for good.
+        monkeypatch.setattr(module, "log", get_logger(module.__name__))
+    with structlog.testing.capture_logs() as events:
+        yield events

@@ -1,0 +1,211 @@
+"""What users test their own handlers with: run_until_idle, and the pytest plugin."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reactor import Context, Job, NewJob, Registry, Retry, Snooze, registry, runner, submit, submit_many
+from reactor.database import Connection
+from reactor.job import JobState
+from reactor.testing import run_until_idle
+
+
+async def states(connection: Connection) -> list[tuple[str, str]]:
+    return [tuple(r) for r in await connection.fetch("select job_type, state from reactor.jobs order by id")]
+
+
+async def test_a_chain_is_run_to_its_end(database: str, connection: Connection, registry: Registry) -> None:
+    @registry.register("work")
+    async def work(job: Job, ctx: Context) -> None:
+        if job.payload["left"]:
+            await ctx.chain("work", {"left": job.payload["left"] - 1})
+
+    await submit(connection, "work", {"left": 4})
+    assert await run_until_idle(database, registry) == {JobState.COMPLETED: 5}
+    assert await run_until_idle(database, registry) == {}
+
+
+async def test_dependants_are_run_when_what_they_need_is_done(
+    database: str, connection: Connection, registry: Registry
+) -> None:
+    order: list[str] = []
+
+    @registry.register("work")
+    async def work(job: Job) -> None:
+        order.append(job.payload["name"])
+        if job.payload["name"] == "breaks":
+            raise ValueError
+
+    async with connection.transaction():
+        names = ("first", "second", "third", "breaks", "never")
+        jobs = await submit_many(
+            connection, [NewJob(job_type="work", payload={"name": name}, max_attempts=1) for name in names]
+        )
+        needs = [(1, 0), (2, 1), (4, 3), (4, 2)]
+        await connection.executemany(
+            "insert into reactor.dependencies (job_id, depends_on) values ($1, $2)",
+            [(jobs[job].id, jobs[other].id) for job, other in needs],
+        )
+    assert await run_until_idle(database, registry) == {JobState.COMPLETED: 3, JobState.FAILED: 1}
+    assert sorted(order) == ["breaks", "first", "second", "third"]
+    assert [name for name in order if name != "breaks"] == ["first", "second", "third"]
+    assert [state for _, state in await states(connection)] == ["completed"] * 3 + ["failed", "cancelled"]
+
+
+async def test_jobs_of_one_scope_are_run_one_by_one(database: str, connection: Connection, registry: Registry) -> None:
+    at_once, most = 0, 0
+
+    @registry.register("work")
+    async def work() -> None:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0.001)
+        at_once -= 1
+
+    await submit_many(connection, [NewJob(job_type="work", scope="s") for _ in range(10)])
+    assert await run_until_idle(database, registry) == {JobState.COMPLETED: 10}
+    assert most == 1
+
+
+async def test_what_is_scheduled_waits_unless_delays_are_skipped(
+    database: str, connection: Connection, registry: Registry
+) -> None:
+    calls: list[str] = []
+
+    @registry.register("retried", backoff=3600, max_attempts=3)
+    async def retried(job: Job) -> None:
+        calls.append("retried")
+        if job.attempts < 3:
+            raise Retry(after=60) if job.attempts == 1 else ValueError
+
+    @registry.register("snoozed")
+    async def snoozed(job: Job) -> None:
+        calls.append("snoozed")
+        if calls.count("snoozed") < 3:
+            raise Snooze(3600)
+
+    @registry.register("scheduled")
+    async def scheduled(ctx: Context) -> None:
+        calls.append("scheduled")
+
+    await submit(connection, "retried")
+    await submit(connection, "snoozed")
+    await connection.execute("insert into reactor.jobs (job_type, run_after) values ('scheduled', 'infinity')")
+    assert await run_until_idle(database, registry) == {JobState.PENDING: 2}
+    assert sorted(calls) == ["retried", "snoozed"]
+    assert await run_until_idle(database, registry, skip_delays=True) == {JobState.PENDING: 2, JobState.COMPLETED: 3}
+    assert sorted(calls) == ["retried"] * 3 + ["scheduled"] + ["snoozed"] * 3
+
+
+@pytest.mark.parametrize("in_transaction", [False, True])
+async def test_it_returns_as_soon_as_there_is_nothing_left(
+    database: str,
+    connection: Connection,
+    registry: Registry,
+    monkeypatch: pytest.MonkeyPatch,
+    in_transaction: bool,
+) -> None:
+    """And not when it would next have looked by itself: the poll is every ten seconds."""
+    monkeypatch.setattr(runner, "_LOOK_AGAIN_SECONDS", ())
+
+    @registry.register("work")
+    async def work(job: Job, ctx: Context) -> None:
+        if in_transaction:
+            async with ctx.transaction() as connection:
+                await connection.execute("select pg_sleep(0.05)")
+        if job.payload:
+            await ctx.chain("work")
+
+    await submit(connection, "work", {"first": True})
+    async with asyncio.timeout(5):
+        assert await run_until_idle(database, registry) == {JobState.COMPLETED: 2}
+
+
+async def test_a_job_that_is_due_at_once_again_is_run_however_the_looks_fall(
+    database: str, connection: Connection, registry: Registry
+) -> None:
+    """Settled while the runner was looking, it was left behind now and then."""
+
+    @registry.register("work", max_attempts=25, backoff=0)
+    async def work(job: Job) -> None:
+        if job.attempts < 25:
+            raise ValueError
+
+    await submit_many(connection, [NewJob(job_type="work") for _ in range(4)])
+    counts = await run_until_idle(database, registry, concurrency=2)
+    assert counts == {JobState.PENDING: 96, JobState.COMPLETED: 4}
+
+
+async def test_it_runs_what_programs_register_unless_told_otherwise(database: str, connection: Connection) -> None:
+    await submit(connection, "nobody.has.this")
+    assert await run_until_idle(database) == {}
+    assert await states(connection) == [("nobody.has.this", "pending")]
+    assert "nobody.has.this" not in registry.default.job_types
+
+
+async def test_it_leaves_no_worker_behind(database: str, connection: Connection, registry: Registry) -> None:
+    registry.register("work")(lambda: None)
+    await run_until_idle(database, registry)
+    assert await connection.fetchval("select count(*) from reactor.workers where ended_at is null") == 0
+
+
+CONFTEST = 'pytest_plugins = ["reactor.pytest_plugin"]\n'
+TESTS = """
+import asyncio
+
+import asyncpg
+
+from reactor import Context, Registry, submit
+from reactor.testing import run_until_idle
+
+registry = Registry()
+
+
+@registry.register("greet")
+async def greet(payload: dict, ctx: Context) -> dict:
+    return {"greeting": f"Hello, {payload['name']}!"}
+
+
+async def run(url: str) -> str:
+    connection = await asyncpg.connect(url)
+    job = await submit(connection, "greet", {"name": "you"})
+    await run_until_idle(url, registry)
+    result = await connection.fetchval("select result ->> 'greeting' from reactor.jobs where id = $1", job.id)
+    assert await connection.fetchval("select count(*) from reactor.jobs") == 1, "a database of its own"
+    await connection.close()
+    return result
+
+
+def test_without_a_framework(reactor_database):
+    assert asyncio.run(run(reactor_database)) == "Hello, you!"
+
+
+async def test_with_pytest_asyncio(reactor_database):
+    assert await run(reactor_database) == "Hello, you!"
+
+
+async def test_with_pytest_asyncio_again(reactor_database):
+    assert await run(reactor_database) == "Hello, you!"
+
+
+def test_that_leaves_a_connection_open(reactor_database):
+    loop = asyncio.new_event_loop()
+    loop.left = loop.run_until_complete(asyncpg.connect(reactor_database))
+"""
+
+
+def test_the_plugins_database_serves_every_kind_of_test(server: str, tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "test_app.py").write_text(TESTS)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "-q", "-rA"]
+    environment: dict[str, Any] = os.environ | {"REACTOR_TEST_DATABASE_URL": server}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100)
+    assert done.stdout.count("\nPASSED") == 4, done.stdout
+    assert "4 passed, 1 error" in done.stdout
+    assert "the test left connections open" in done.stdout
