@@ -507,7 +507,7 @@ async def test_a_plain_function_runs_in_a_thread_of_its_own(bench: Bench, regist
     ids = [await bench.submit() for _ in range(2)]
     await bench.run()
     rows = [await bench.row(job_id) for job_id in ids]
-    assert [(r["state"], r["progress"], r["status_message"]) for r in rows] == [("completed", 0.5, "half")] * 2
+    assert [(r["state"], r["progress"], r["status_message"]) for r in rows] == [("completed", 1.0, "half")] * 2
     threads = {json.loads(r["result"])["thread"] for r in rows}
     assert len(threads) == 2
     assert threading.get_ident() not in threads
@@ -734,7 +734,7 @@ async def test_a_row_that_somebody_has_locked_holds_up_nobody_elses_progress(
         async with asyncio.timeout(10):
             await free.wait()
     await running
-    assert [(await bench.row(n))["progress"] for n in (one, other)] == [0.5, 0.5]
+    assert [(await bench.row(n))["progress"] for n in (one, other)] == [1.0, 1.0]
 
 
 # Timeouts

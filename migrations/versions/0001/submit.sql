@@ -203,9 +203,9 @@ begin
             array_agg(p.pipeline_id order by p.place), array_agg(p.outcome order by p.place)
         into places, ids, pipelines, outcomes
         from reactor.place((
-            select jsonb_agg(case when e.spec ->> 'pipeline_id' is null
+            select coalesce(jsonb_agg(case when e.spec ->> 'pipeline_id' is null
                 then (e.spec - 'depends_on') || jsonb_build_object('pipeline_id', own) else e.spec - 'depends_on' end
-                order by e.place)
+                order by e.place), '[]')
             from jsonb_array_elements(jobs) with ordinality e (spec, place)), null) p;
         if 'existing' = any (outcomes) or 'busy' = any (outcomes) then
             raise exception using errcode = 'RX001';  -- undoes what was created
