@@ -10,13 +10,14 @@ ARGS ?=
 # The embedded PostgreSQL to test on, e.g. make test PG=16 (unset: see CONTRIBUTING.md)
 PG ?=
 
-.PHONY: help venv run test check bench format lock clean
+.PHONY: help venv run test check chaos bench format lock clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make run      start PostgreSQL and reactor on this machine, until Ctrl-C'
 	@echo 'make test     run the tests against a real PostgreSQL (PG=16 or PG=18: that version; ARGS="-k word": some)'
 	@echo 'make check    formatting, lint, types, import rules'
+	@echo 'make chaos    kill pods 200 times while pipelines run; every row must come out once (about 5 minutes)'
 	@echo 'make bench    measure inserts, claims and drains, as ratios within one run (about 15 minutes, on an idle machine)'
 	@echo 'make format   put formatting and import order right'
 	@echo 'make venv     only make .venv from the lock file'
@@ -48,9 +49,13 @@ check: venv
 	@$(IN) -m mypy
 	@$(IN) -c 'import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())'
 
+chaos: venv
+	@REACTOR_TEST_CHAOS_KILLS=200 $(IN) -m pytest tests/test_chaos.py -s --timeout 1800 $(ARGS)
+
 bench: venv
 	@$(IN) bench/inserts.py
 	@$(IN) bench/claims.py
+	@$(IN) bench/pipelines.py
 	@$(IN) bench/drain.py
 
 format: venv

@@ -110,3 +110,19 @@ async def slow_ledger(job: Job, ctx: Context) -> None:
         await connection.execute("insert into ledger (job_id) values ($1)", job.id)
         await asyncio.sleep(seconds(job))
     mark(job, "ended")
+
+
+@register("fan_out", max_attempts=100, backoff=0.05)
+async def fan_out(job: Job, ctx: Context) -> None:
+    """A row in the ledger, and a child that was not in the plan."""
+    async with ctx.transaction() as connection:
+        await connection.execute("insert into ledger (job_id) values ($1)", job.id)
+        await ctx.chain("ledger", {"extra": True})
+        await asyncio.sleep(0.02)
+
+
+@register("fan_in", max_attempts=100, backoff=0.05)
+async def fan_in(job: Job, ctx: Context) -> dict[str, int]:
+    async with ctx.transaction() as connection:
+        await connection.execute("insert into ledger (job_id) values ($1)", job.id)
+    return {"leaves": sum(one.state == "completed" for one in await ctx.upstream())}

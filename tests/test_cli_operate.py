@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
+from uuid import uuid4
 
 import pytest
 from click.testing import CliRunner
@@ -315,3 +316,18 @@ async def test_draining_is_switched_and_told(reactor: Reactor) -> None:
     assert "Draining is on" in reactor("drain", "on").stdout
     assert json.loads(reactor("drain", "--json").stdout) == {"draining": True}
     assert "Draining is off" in reactor("drain", "off").stdout
+
+
+async def test_a_whole_pipeline_is_cancelled_and_retried(reactor: Reactor, connection: Connection) -> None:
+    pipeline = str(uuid4())
+    ids = [await insert(connection, pipeline_id=pipeline) for _ in range(3)]
+    other = await insert(connection)
+    done = reactor("cancel", "--pipeline", pipeline, "--json")
+    assert done.returncode == 0
+    assert {int(job_id) for job_id in json.loads(done.stdout)["cancelled"]} == set(ids)
+    assert reactor("retry", "--pipeline", pipeline).returncode == 0
+    states = await connection.fetch("select state from reactor.jobs")
+    assert {row["state"] for row in states} == {"pending"}
+    assert reactor("cancel", "--pipeline", str(uuid4())).returncode == 1
+    assert reactor("cancel", str(other), "--pipeline", pipeline).returncode == 2
+    assert reactor("cancel").returncode == 2

@@ -1,6 +1,7 @@
 """`reactor cancel`, `retry`, `recover`, `pause`, `resume` and `drain`: what operators do."""
 
 import sys
+from uuid import UUID
 
 import click
 
@@ -12,28 +13,36 @@ from reactor.job import JobState
 from reactor.look import look_at_gates
 from reactor.operate import Changed
 
-ids_argument = click.argument("ids", metavar="ID...", type=JOB_ID, nargs=-1, required=True)
+ids_argument = click.argument("ids", metavar="[ID...]", type=JOB_ID, nargs=-1)
+pipeline_option = click.option("--pipeline", type=click.UUID, help="All of this pipeline that it applies to.")
 # More than this are counted, not listed.
 _MOST_LINES = 50
 
 
 @click.command()
 @ids_argument
+@pipeline_option
 @click.option("--reason", help="Kept with the jobs, for whoever asks later.  [cancelled by you]")
 @json_option
-def cancel(ids: tuple[int, ...], reason: str | None, as_json: bool) -> None:
+def cancel(ids: tuple[int, ...], pipeline: UUID | None, reason: str | None, as_json: bool) -> None:
     """Cancel jobs that have not finished.
 
     \b
       reactor cancel 17
       reactor cancel 17 18 19 --reason "wrong file"
+      reactor cancel --pipeline 01a1e315-ebab-7566-b11e-eec9b0005e2f
 
     A running job loses its right to write at once, and its handler is told to stop; its scope is free when the
     handler has stopped. Jobs that need a cancelled one are cancelled too. Exits with 1 if a job is unknown, or had
     ended otherwise.
     """
+    _check_named(ids, pipeline)
     by = operator()
-    done = ask(lambda connection: operate.cancel(connection, ids, reason or f"Cancelled by {by.who}.", by))
+    why = reason or f"Cancelled by {by.who}."
+    if pipeline:
+        done = ask(lambda connection: operate.cancel_pipeline(connection, pipeline, why, by))
+    else:
+        done = ask(lambda connection: operate.cancel(connection, ids, why, by))
     ended = {job_id: state for job_id, state in done.unfit.items() if state is not JobState.CANCELLED}
     if as_json:
         _print_changed("cancelled", done)
@@ -52,18 +61,25 @@ def cancel(ids: tuple[int, ...], reason: str | None, as_json: bool) -> None:
 
 @click.command()
 @ids_argument
+@pipeline_option
 @json_option
-def retry(ids: tuple[int, ...], as_json: bool) -> None:
+def retry(ids: tuple[int, ...], pipeline: UUID | None, as_json: bool) -> None:
     """Start finished jobs anew, with a fresh quota of attempts.
 
     \b
       reactor retry 17
+      reactor retry --pipeline 01a1e315-ebab-7566-b11e-eec9b0005e2f      what is not completed of it
       reactor retry $(reactor jobs --state failed --json | jq '.jobs[].id')
 
     Jobs that were cancelled because of them come back too. Steps that finished are not run again. Exits with 1 if a
     job is unknown or has not finished; nothing is changed if an exclusive job's scope is taken.
     """
-    done = ask(lambda connection: operate.retry(connection, ids, operator()))
+    _check_named(ids, pipeline)
+    if pipeline:
+        done = ask(lambda connection: operate.retry_pipeline(connection, pipeline, operator()))
+        ids = tuple(done.jobs)
+    else:
+        done = ask(lambda connection: operate.retry(connection, ids, operator()))
     if as_json:
         _print_changed("started", done)
     else:
@@ -74,6 +90,11 @@ def retry(ids: tuple[int, ...], as_json: bool) -> None:
             done.unknown,
         )
     sys.exit(bool(done.unknown or done.unfit))
+
+
+def _check_named(ids: tuple[int, ...], pipeline: UUID | None) -> None:
+    if bool(ids) == bool(pipeline):
+        raise click.UsageError("Name jobs by their ids, or one --pipeline.")
 
 
 @click.command()
