@@ -7,6 +7,8 @@ IN := $(VENV)/bin/python
 
 # Given to pytest, e.g. make test ARGS="-k claim -x"
 ARGS ?=
+# How many tests at once; 0 for a debugger. Many of them wait for something, so more than there are cores.
+JOBS ?= 3
 # The embedded PostgreSQL to test on, e.g. make test PG=16 (unset: see CONTRIBUTING.md)
 PG ?=
 
@@ -41,7 +43,7 @@ run: venv
 	@$(IN) -m reactor up
 
 test: venv
-	@REACTOR_TEST_PG=$(PG) $(IN) -m pytest $(ARGS)
+	@REACTOR_TEST_PG=$(PG) $(IN) -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 check: venv
 	@$(IN) -m ruff format --check --quiet . || { echo 'Formatting differs: run `make format`.'; exit 1; }

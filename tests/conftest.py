@@ -33,8 +33,11 @@ Events = list[MutableMapping[str, Any]]
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "server" in getattr(item, "fixturenames", ()):
+        names = getattr(item, "fixturenames", ())
+        if "server" in names:
             item.add_marker("database")
+        if "start_pod" in names:
+            item.add_marker("pods")
 
 
 @pytest.fixture(autouse=True)

@@ -75,7 +75,7 @@ def test_a_registry_of_its_own_is_apart_from_the_programs(registry: Registry) ->
         ({"timeout_seconds": float("nan")}, "timeout_seconds is not a positive number"),
         ({"timeout_seconds": float("inf")}, "timeout_seconds is not a positive number"),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", type(value).__name__ if callable(value) else str(value)),
 )
 def test_an_argument_that_makes_no_sense_is_refused(
     registry: Registry, options: dict[str, Any], complaint: str
@@ -130,7 +130,7 @@ class Callee:
         (functools.partial(first), "it is no function"),
         (Callee, "it is no function"),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", type(value).__name__ if callable(value) else str(value)),
 )
 def test_a_function_that_can_not_be_a_handler_is_refused_saying_why(
     registry: Registry, function: Any, complaint: str
