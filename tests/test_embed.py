@@ -1,0 +1,156 @@
+"""The reactor inside an application's own process."""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+
+from reactor import Context, Job, Reactor, Registry
+from reactor.database import Connection
+from reactor.errors import AppInvalid, DatabaseUnreachable, SettingsInvalid
+
+Row = Callable[[int], Awaitable[dict[str, Any]]]
+Until = Callable[..., Awaitable[Any]]
+
+
+async def insert(connection: Connection, job_type: str = "work") -> int:
+    job_id: int = await connection.fetchval("insert into reactor.jobs (job_type) values ($1) returning id", job_type)
+    return job_id
+
+
+@pytest.fixture
+def began(registry: Registry) -> list[int]:
+    """The jobs whose handlers have begun: `work` ends at once, `wait` only when it is told to, `block` after 2.5 s."""
+    began: list[int] = []
+
+    @registry.register("work")
+    async def work(job: Job) -> None:
+        began.append(job.id)
+
+    @registry.register("wait")
+    async def wait(job: Job, ctx: Context) -> None:
+        began.append(job.id)
+        await asyncio.Event().wait()
+
+    @registry.register("block")
+    async def block(job: Job) -> None:
+        began.append(job.id)
+        time.sleep(2.5)  # noqa: ASYNC251
+
+    return began
+
+
+async def test_what_still_runs_when_the_block_is_left_is_given_back(
+    database: str, connection: Connection, registry: Registry, began: list[int], row: Row, until: Until
+) -> None:
+    async with Reactor(database, registry=registry, grace_seconds=0):
+        job_id = await insert(connection, "wait")
+        await until(lambda: began)
+    released = await row(job_id)
+    assert (released["state"], released["attempts"], released["worker_id"]) == ("pending", 0, None)
+    assert await connection.fetchval("select count(*) from reactor.workers where ended_at is null") == 0
+
+
+async def test_a_blocked_event_loop_does_not_cost_the_lease(
+    database: str, connection: Connection, registry: Registry, began: list[int], row: Row, until: Until
+) -> None:
+    async with Reactor(database, registry=registry, lease_seconds=1, heartbeat_seconds=0.2):
+        job_id = await insert(connection, "block")
+        await until(lambda: began)
+
+        async def is_completed() -> bool:
+            return bool((await row(job_id))["state"] == "completed")
+
+        await until(is_completed)
+    assert (await row(job_id))["attempts"] == 1
+
+
+async def test_a_lost_lease_is_the_end_of_a_worker_and_not_of_the_application(
+    database: str, connection: Connection, registry: Registry, began: list[int], until: Until
+) -> None:
+    """What ran is stopped and runs again, under another incarnation."""
+    async with Reactor(database, registry=registry, lease_seconds=4, heartbeat_seconds=0.2, grace_seconds=0):
+        job_id = await insert(connection, "wait")
+        await until(lambda: began == [job_id])
+        await connection.execute("update reactor.workers set ended_at = now()")
+        await until(lambda: began == [job_id, job_id])
+        assert await connection.fetchval("select count(*) from reactor.workers") == 2
+
+
+async def test_a_job_can_be_run_by_its_id(
+    database: str, connection: Connection, registry: Registry, began: list[int], row: Row
+) -> None:
+    """D2, P3: one path for every way in; what can't be had is not run, and nothing has changed."""
+    async with Reactor(database, registry=registry, queues=["elsewhere"], poll_seconds=0) as reactor:
+        job_id = await insert(connection)
+        assert await reactor.run_job(job_id) == "completed"
+        before = await row(job_id)
+        assert await reactor.run_job(job_id) is None
+        assert await row(job_id) == before
+        stranger = await insert(connection, "stranger")
+        before = await row(stranger)
+        assert await reactor.run_job(stranger) is None
+        assert await row(stranger) == before
+        assert await reactor.run_job(10**9) is None
+    assert began == [job_id]
+
+
+async def test_it_runs_in_an_asgi_lifespan(
+    database: str, connection: Connection, registry: Registry, began: list[int], until: Until
+) -> None:
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with Reactor(database, registry=registry):
+            yield
+
+    app = Starlette(lifespan=lifespan)
+    async with app.router.lifespan_context(app):
+        job_id = await insert(connection)
+        await until(lambda: began == [job_id])
+
+
+async def test_mistakes_are_told(database: str, registry: Registry, began: list[int]) -> None:
+    with pytest.raises(SettingsInvalid, match="REACTOR_DATABASE_URL"):
+        Reactor()
+    with pytest.raises(SettingsInvalid, match="half"):
+        Reactor(database, lease_seconds=10, heartbeat_seconds=9)
+    with pytest.raises(AppInvalid, match="no handler"):
+        async with Reactor(database, registry=Registry()):
+            pass
+    with pytest.raises(DatabaseUnreachable):
+        async with Reactor("postgresql://nobody@127.0.0.1:1/x", registry=registry):
+            pass
+
+
+async def test_it_leaves_no_task_thread_or_file_behind(
+    database: str, connection: Connection, registry: Registry, began: list[int], until: Until
+) -> None:
+    """A hundred bursts within one, and then all of it several times over."""
+
+    def open_files() -> int:
+        return len(list(Path(f"/proc/{os.getpid()}/fd").iterdir()))
+
+    async def burst(reactor: Reactor) -> None:
+        done = len(began)
+        await connection.execute("insert into reactor.jobs (job_type) select 'work' from generate_series(1, 10)")
+        await until(lambda: len(began) == done + 10)
+
+    async with Reactor(database, registry=registry) as reactor:
+        for _ in range(5):
+            await burst(reactor)
+        await until(lambda: reactor.counts.ended == len(began))
+        tasks, files = len(asyncio.all_tasks()), open_files()
+        for _ in range(100):
+            await burst(reactor)
+        await until(lambda: (len(asyncio.all_tasks()), open_files()) == (tasks, files))
+    tasks, files = len(asyncio.all_tasks()), open_files()
+    for _ in range(5):
+        async with Reactor(database, registry=registry) as reactor:
+            await burst(reactor)
+    await until(lambda: (len(asyncio.all_tasks()), open_files()) == (tasks, files))
