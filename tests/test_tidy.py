@@ -46,7 +46,7 @@ async def test_after_a_shutdown_what_ran_is_released_or_failed(
     assert await after_shutdown(connection, worker.id, [held[first]], fail=False) == 1
     assert [(await row(job_id))["state"] for job_id in held] == ["pending"] * 3
     assert await history(connection) == [(first, "released")]
-    assert (await connection.fetchrow("select ended_at from reactor.workers") or {})["ended_at"] is not None
+    assert await connection.fetchval("select ended_at is not null from reactor.workers")
 
 
 async def test_after_a_crash_nobody_pays_the_first_time(connection: Connection, worker: Worker, row: Row) -> None:
@@ -60,14 +60,11 @@ async def test_after_a_crash_nobody_pays_the_first_time(connection: Connection, 
 async def test_who_ran_in_two_crashes_is_a_suspect_and_stays_held(
     connection: Connection, worker: Worker, row: Row
 ) -> None:
-    await claimed(connection, worker, 1)
-    for number in (1, 2):
-        [(job_id, attempt_id)] = (
-            await connection.fetch("select id, attempt_id from reactor.jobs where state = 'running'")
-        ) or [(0, None)]
-        suspects = await after_crash(connection, worker.id, [attempt_id], (), "it died")
-        assert suspects == ({} if number == 1 else {job_id: attempt_id})
-        await claim(connection, worker, 1)
+    [(job_id, first)] = (await claimed(connection, worker, 1)).items()
+    assert await after_crash(connection, worker.id, [first], (), "it died") == {}
+    [again] = await claim(connection, worker, 1)
+    suspects = await after_crash(connection, worker.id, [again.attempt_id], (), "it died")
+    assert suspects == {job_id: again.attempt_id}
     assert (await row(job_id))["state"] == "running"
 
 
