@@ -7,7 +7,7 @@ from reactor.errors import ReactorError
 from reactor.job import Job, JobState
 from reactor.lease import heartbeat
 from reactor.outcome import Cancelled, Completed, Fail, Partial, Retry, Snooze
-from reactor.registry import Registry, around, get_handler, lifespan, register
+from reactor.registry import Registry, around, get_handler, lifespan, register, schedule
 from reactor.submit import NewJob, Submitted, submit, submit_many
 from reactor.thread import SyncContext
 
@@ -36,6 +36,7 @@ __all__ = [
     "heartbeat",
     "lifespan",
     "register",
+    "schedule",
     "submit",
     "submit_many",
 ]
