@@ -200,7 +200,11 @@ async def test_a_tick_inserts_the_job_as_the_schedule_says(connection: Connectio
 
 
 async def test_ten_pods_at_once_run_each_tick_once(database: str, connection: Connection) -> None:
-    """Guarantee: of any number of pods one inserts the job. Fifty schedules, so that they cross each other's way."""
+    """Guarantee: of any number of pods one inserts the job. Fifty schedules, so that they cross each other's way.
+
+    The second net, the jobs' keys, is taken away: it would hide a hole in the first.
+    """
+    await connection.execute("drop index reactor.jobs_idempotency")
     for number in range(50):
         await write(connection, f"s{number}")
     async with AsyncExitStack() as stack:
@@ -553,6 +557,21 @@ async def test_claims_go_on_where_schedules_can_not_be_run(
         await connection.execute("insert into reactor.jobs (job_type) values ('work')")
         await until(lambda: reactor.counts.ended, within_seconds=5)
     await connection.execute("alter table reactor.schedules rename column disabled to enabled")
+
+
+async def test_a_worker_process_writes_what_its_app_declares_and_runs_it(
+    connection: Connection, start_pod: Callable[..., Awaitable[Any]], until: Until
+) -> None:
+    """One with --once writes it too, but leaves the ticks to those that stay."""
+    pod = await start_pod("--app=pod_schedules", "--once", ready=False)
+    assert await pod.exit_code() == 0
+    assert (await read(connection))["next_run_at"] is None
+    await start_pod("--app=pod_schedules", "--processes=2", POLL_SECONDS=0)
+
+    async def has_run() -> bool:
+        return "completed" in [job["state"] for job in await jobs(connection)]
+
+    await until(has_run)
 
 
 # Operators
