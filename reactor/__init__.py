@@ -9,7 +9,7 @@ from reactor.job import Job, JobState
 from reactor.lease import heartbeat
 from reactor.outcome import Cancelled, Completed, Fail, Partial, Retry, Snooze
 from reactor.pipeline import Pipeline, SubmittedPipeline
-from reactor.registry import Registry, around, get_handler, lifespan, register
+from reactor.registry import Registry, around, get_handler, lifespan, register, schedule
 from reactor.submit import NewJob, Submitted, submit, submit_many
 from reactor.thread import SyncContext
 from reactor.wait import Finished, wait
@@ -44,6 +44,7 @@ __all__ = [
     "heartbeat",
     "lifespan",
     "register",
+    "schedule",
     "submit",
     "submit_many",
     "wait",

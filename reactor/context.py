@@ -86,6 +86,11 @@ class Context:
         return self._services.resources
 
     @property
+    def pool(self) -> Pool:
+        """As many connections as this process has places for jobs. What is done with one is committed on its own."""
+        return self._services.pool
+
+    @property
     def log(self) -> Logger:
         if self._log is None:
             self._log = log.bind(

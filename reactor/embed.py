@@ -23,6 +23,7 @@ from reactor.log import get_logger
 from reactor.registry import Registry
 from reactor.revision import check_revision
 from reactor.runner import Plan, Runner
+from reactor.schedule import declare
 from reactor.sweep import keep_sweeping
 from reactor.tidy import after_shutdown
 
@@ -88,11 +89,12 @@ class Reactor:
         return await self._runner.run_job(job_id)
 
     async def __aenter__(self) -> Self:
-        if not self._registry.job_types:
+        if self._registry.is_empty:
             raise AppInvalid("this application", "no handler is registered", "Import the modules that do, first.")
         async with connect(self._url, name=f"reactor register {self._pod}") as connection:
             await check_revision(connection)
             self._runner = await self._register(connection)
+            await declare(connection, self._registry.schedules)
         self._loop = asyncio.get_running_loop()
         keeper = Keeper(self._url, self._pod, self._lease_seconds, self._heartbeat_seconds, self._on_lease_lost)
         self._guard = _Guard(keeper, self._url, self._pod, self._heartbeat_seconds)

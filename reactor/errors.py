@@ -102,6 +102,32 @@ class PipelineUnknown(ReactorError):
         self.pipeline_id = pipeline_id
 
 
+class TimingInvalid(ReactorError):
+    """A cron expression, an interval or a time zone; whoever knows the schedule's name says it too."""
+
+
+class ScheduleInvalid(ReactorError):
+    def __init__(self, name: str, why: str, remedy: str) -> None:
+        super().__init__(f"The schedule {name!r} can't be used: {why}.", remedy)
+        self.name = name
+
+
+class ScheduleTwice(ScheduleInvalid):
+    def __init__(self, name: str) -> None:
+        super().__init__(name, "there are two of this name", "Give one of them another name, or remove it.")
+
+
+class ScheduleUnknown(ReactorError):
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        super().__init__(f"There is no schedule {name!r}.", f"There are: {', '.join(known) or 'none'}.")
+        self.name = name
+
+
+class RetentionInvalid(ReactorError):
+    def __init__(self, why: str, remedy: str) -> None:
+        super().__init__(f"This is not how long to keep jobs: {why}.", remedy)
+
+
 class NotRecoverable(ReactorError):
     """Only a running job whose worker is dead can be taken from it."""
 

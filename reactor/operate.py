@@ -1,44 +1,24 @@
 """What operators do to jobs, queues and pods, each action with its note in the audit."""
 
-import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
-import anyio
 import asyncpg
 
 from reactor import statements
+from reactor.audit import TRIES, note, transact
+from reactor.audit import Operator as Operator
 from reactor.database import Connection
-from reactor.encode import encode, storable
-from reactor.errors import (
-    DatabaseBusy,
-    JobUnknown,
-    LockedElsewhere,
-    NotRecoverable,
-    PipelineUnknown,
-    ReactorError,
-    ScopeTaken,
-)
+from reactor.encode import storable
+from reactor.errors import DatabaseBusy, JobUnknown, NotRecoverable, PipelineUnknown, ReactorError, ScopeTaken
 from reactor.job import JobState
 
 # Every scope takes a place in the server's shared table of locks until the commit, and that table is small.
 _CANCEL_AT_ONCE = 1000
-_TRIES = 6
 _OPEN = [JobState.WAITING, JobState.PENDING, JobState.RUNNING]
 _UNDONE = [JobState.FAILED, JobState.PARTIAL, JobState.CANCELLED]
-_LOCK_SECONDS = 10.0
-_between = random.SystemRandom().uniform
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Operator:
-    who: str
-    came_from: str
-    """`cli`, or the address of an HTTP client."""
 
 
 @dataclass(frozen=True)
@@ -79,20 +59,20 @@ async def retry(connection: Connection, ids: Iterable[int], by: Operator) -> Cha
         changed = _states(await connection.fetch(statements.RETRY, wanted))
         done = await _changed(connection, wanted, changed)
         details = {"ids": wanted, "started": _by_name(changed)}
-        await _note(connection, by, "retry", _named(wanted), details | _left(done))
+        await note(connection, by, "retry", _named(wanted), details | _left(done))
         return done
 
-    for _ in range(_TRIES):
+    for _ in range(TRIES):
         try:
-            return await _transact(connection, start_anew)
+            return await transact(connection, start_anew)
         except asyncpg.UniqueViolationError:
             taken = await connection.fetchrow(statements.EXCLUSIVE_HOLDERS, wanted)
         # Nobody: whoever was in the way has ended since.
         if taken:
             refused = ScopeTaken(taken["id"], taken["scope"], taken["holder_id"])
-            await _note(connection, by, "retry", _named(wanted), {"ids": wanted, "refused": refused.message})
+            await note(connection, by, "retry", _named(wanted), {"ids": wanted, "refused": refused.message})
             raise refused
-    raise DatabaseBusy(_TRIES)
+    raise DatabaseBusy(TRIES)
 
 
 async def cancel_pipeline(connection: Connection, pipeline_id: UUID, reason: str, by: Operator) -> Changed:
@@ -125,11 +105,11 @@ async def recover(connection: Connection, job_id: int, by: Operator) -> None:
         taken = await connection.fetchrow(statements.RECOVER, job_id)
         refused = None if taken else _not_recoverable(job_id, await connection.fetchrow(statements.HOLDER, job_id))
         details = {"refused": refused.message} if refused else {"recovered": True}
-        await _note(connection, by, "recover", str(job_id), details)
+        await note(connection, by, "recover", str(job_id), details)
         return refused
 
     # Raised when the note has been committed.
-    if refused := await _transact(connection, take_back):
+    if refused := await transact(connection, take_back):
         raise refused
 
 
@@ -148,10 +128,10 @@ async def limit(connection: Connection, queue: str, max_running: int | None, by:
 
     async def write() -> int | None:
         was: int | None = await connection.fetchval(statements.LIMIT, queue, max_running)
-        await _note(connection, by, "limit", queue, {"max_running": max_running, "was": was})
+        await note(connection, by, "limit", queue, {"max_running": max_running, "was": was})
         return was
 
-    return await _transact(connection, write)
+    return await transact(connection, write)
 
 
 async def drain(connection: Connection, on: bool, by: Operator) -> bool:
@@ -159,10 +139,10 @@ async def drain(connection: Connection, on: bool, by: Operator) -> bool:
 
     async def write() -> bool:
         was: bool = await connection.fetchval(statements.DRAIN, on)
-        await _note(connection, by, "drain", None, {"on": on, "was": was})
+        await note(connection, by, "drain", None, {"on": on, "was": was})
         return was
 
-    return await _transact(connection, write)
+    return await transact(connection, write)
 
 
 async def _cancel(connection: Connection, ids: list[int], reason: str, by: Operator) -> Changed:
@@ -170,40 +150,19 @@ async def _cancel(connection: Connection, ids: list[int], reason: str, by: Opera
         records = await connection.fetch(statements.CANCEL, ids, reason)
         done = await _changed(connection, ids, {record["id"]: JobState(record["was"]) for record in records})
         details = {"ids": ids, "reason": reason, "cancelled": _by_name(done.jobs)}
-        await _note(connection, by, "cancel", _named(ids), details | _left(done))
+        await note(connection, by, "cancel", _named(ids), details | _left(done))
         return done
 
-    return await _transact(connection, take)
+    return await transact(connection, take)
 
 
 async def _set_paused(connection: Connection, queue: str, paused: bool, by: Operator) -> bool:
     async def write() -> bool:
         was: bool = await connection.fetchval(statements.PAUSE, queue, paused)
-        await _note(connection, by, "pause" if paused else "resume", queue, {"was_paused": was})
+        await note(connection, by, "pause" if paused else "resume", queue, {"was_paused": was})
         return was
 
-    return await _transact(connection, write)
-
-
-async def _transact(connection: Connection, work: Callable[[], Awaitable[T]]) -> T:
-    """The work in one transaction; again when it crossed somebody else's, which the order of locks can't always avoid.
-
-    READ COMMITTED whatever the server's default is: jobs can't be ended with a fixed snapshot.
-    """
-    for number in range(_TRIES):
-        try:
-            async with connection.transaction(isolation="read_committed"):
-                await connection.execute(statements.WAIT_FOR_LOCKS, round(_LOCK_SECONDS * 1000))
-                return await work()
-        except asyncpg.LockNotAvailableError:
-            raise LockedElsewhere(_LOCK_SECONDS) from None
-        except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
-            await anyio.sleep(_between(0, 0.02 * 2**number))
-    raise DatabaseBusy(_TRIES)
-
-
-async def _note(connection: Connection, by: Operator, what: str, target: str | None, details: dict[str, Any]) -> None:
-    await connection.execute(statements.AUDIT, storable(by.who), what, target, storable(by.came_from), encode(details))
+    return await transact(connection, write)
 
 
 async def _changed(connection: Connection, wanted: list[int], jobs: dict[int, JobState]) -> Changed:

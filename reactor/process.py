@@ -20,8 +20,9 @@ from reactor.database import connect
 from reactor.errors import AppInvalid, ReactorError
 from reactor.lease import Worker, register_worker
 from reactor.log import configure_logging, get_logger
-from reactor.registry import load
+from reactor.registry import default, load
 from reactor.runner import Plan, Runner
+from reactor.schedule import declare
 
 log = get_logger(__name__)
 
@@ -99,6 +100,7 @@ class Process:
         if not orders.plan.inherits:
             async with connect(orders.plan.url, name=f"reactor register {orders.pod}") as connection:
                 await register_worker(connection, runner.worker, orders.lease_seconds)
+                await declare(connection, default.schedules)
         self._tell("ready", job_types=dict(runner.worker.job_types))
         runner.on_worn = lambda: self._wear_out(runner)
         commands: dict[bytes, Callable[[], None]] = {b"stop": runner.stop, b"interrupt": runner.interrupt}

@@ -1,4 +1,4 @@
-"""Which function handles which type of job, and what is opened around them."""
+"""Which function handles which type of job, what is opened around them, and which jobs recur."""
 
 import importlib
 import inspect
@@ -6,14 +6,16 @@ import re
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
+from reactor import builtin
 from reactor.backoff import Backoff, exponential, fixed
-from reactor.errors import AppInvalid, HandlerInvalid, HandlerTwice, HandlerUnknown
+from reactor.errors import AppInvalid, HandlerInvalid, HandlerTwice, HandlerUnknown, ScheduleInvalid, ScheduleTwice
 from reactor.job import Job
+from reactor.schedule import Schedule
 from reactor.signature import arguments_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -46,6 +48,9 @@ class Registry:
         self._handlers: dict[str, Handler] = {}
         self._lifespans: list[Callable[[], AbstractAsyncContextManager[Mapping[str, Any] | None]]] = []
         self.arounds: list[Around] = []
+        self._schedules: dict[str, Schedule] = {}
+        for job_type, function in builtin.HANDLERS.items():
+            self.register(job_type)(function)
 
     def register(
         self,
@@ -104,6 +109,29 @@ class Registry:
         self.arounds.append(asynccontextmanager(function))
         return function
 
+    def schedule(self, name: str, job_type: str, **options: Any) -> None:
+        """A recurring job: `options` are the further fields of Schedule, `cron` or `every` among them.
+
+        Worker processes write it to the table when they start; docs/schedules.md tells what it does there.
+        """
+        if name in self._schedules:
+            raise ScheduleTwice(name)
+        try:
+            self._schedules[name] = Schedule(name=name, job_type=job_type, **options)
+        except TypeError as error:
+            known = ", ".join(field.name for field in fields(Schedule))
+            why = str(error).removeprefix("Schedule.__init__() ")
+            raise ScheduleInvalid(name, why, f"A schedule has: {known}.") from None
+
+    @property
+    def schedules(self) -> list[Schedule]:
+        return list(self._schedules.values())
+
+    @property
+    def is_empty(self) -> bool:
+        """It has no handlers but those that every worker has."""
+        return self._handlers.keys() <= builtin.HANDLERS.keys()
+
     @property
     def job_types(self) -> dict[str, int | None]:
         """Each type, with the attempts that its handler registered."""
@@ -120,11 +148,30 @@ class Registry:
             yield opened
 
 
+def _name(function: Any) -> str:
+    return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', function)}"
+
+
+def _check(name: str, job_type: str, function: Any, max_attempts: int | None, timeout_seconds: float | None) -> None:
+    if not inspect.isroutine(function):
+        raise HandlerInvalid(name, "it is no function", "Put @register(...) above a def or an async def.")
+    if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+        raise HandlerInvalid(name, "it is a generator", "Return the result instead of yielding.")
+    if not 1 <= len(job_type.encode()) <= 200 or _UNREADABLE.search(job_type):
+        remedy = "Use 1 to 200 bytes, no control characters, no space at either end."
+        raise HandlerInvalid(name, f"{job_type!r} is no job_type", remedy)
+    if max_attempts is not None and max_attempts < 1:
+        raise HandlerInvalid(name, "max_attempts is less than 1", "Use 1 for a single attempt.")
+    if timeout_seconds is not None and not 0 < timeout_seconds < float("inf"):
+        raise HandlerInvalid(name, "timeout_seconds is not a positive number", "Leave it out for no timeout.")
+
+
 default = Registry()
 register = default.register
 get_handler = default.get_handler
 lifespan = default.lifespan
 around = default.around
+schedule = default.schedule
 
 
 def load(app: str, registry: Registry = default) -> Registry:
@@ -144,28 +191,10 @@ def load(app: str, registry: Registry = default) -> Registry:
                 f"Run this where it can be imported: looked in {here} and installed packages.",
             ) from None
         raise
-    if not registry.job_types:
+    if registry.is_empty:
         raise AppInvalid(
             app,
             "it registers no handler",
             "Decorate functions in it, or in what it imports, with @reactor.register(...).",
         )
     return registry
-
-
-def _name(function: Any) -> str:
-    return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', function)}"
-
-
-def _check(name: str, job_type: str, function: Any, max_attempts: int | None, timeout_seconds: float | None) -> None:
-    if not inspect.isroutine(function):
-        raise HandlerInvalid(name, "it is no function", "Put @register(...) above a def or an async def.")
-    if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
-        raise HandlerInvalid(name, "it is a generator", "Return the result instead of yielding.")
-    if not 1 <= len(job_type.encode()) <= 200 or _UNREADABLE.search(job_type):
-        remedy = "Use 1 to 200 bytes, no control characters, no space at either end."
-        raise HandlerInvalid(name, f"{job_type!r} is no job_type", remedy)
-    if max_attempts is not None and max_attempts < 1:
-        raise HandlerInvalid(name, "max_attempts is less than 1", "Use 1 for a single attempt.")
-    if timeout_seconds is not None and not 0 < timeout_seconds < float("inf"):
-        raise HandlerInvalid(name, "timeout_seconds is not a positive number", "Leave it out for no timeout.")

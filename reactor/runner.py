@@ -24,6 +24,7 @@ from reactor.pace import Pace
 from reactor.registry import Registry
 from reactor.settle import give_back_unbegun
 from reactor.settler import Settler
+from reactor.tick import tick
 
 log = get_logger(__name__)
 
@@ -34,6 +35,7 @@ _PROMOTION_BATCH = 1000
 _REPORT_PAUSE_SECONDS = 5.0
 _REPORT_AGAIN_SECONDS = 600.0
 _FAILED_PAUSE_SECONDS = 1.0
+_TICK_AGAIN_SECONDS = 5.0
 _NEVER = float("inf")
 
 
@@ -70,8 +72,12 @@ class Runner:
         self._listener = Listener(
             plan.listen_url,
             f"reactor listen {worker.pod}",
-            {"reactor_jobs": self._on_bell, "reactor_cancel": self._on_cancel},
-            self._look_now,
+            {
+                "reactor_jobs": self._on_bell,
+                "reactor_cancel": self._on_cancel,
+                "reactor_schedules": self._on_schedules,
+            },
+            self._on_connected,
         )
         self._crew: Crew
         self._loop: asyncio.AbstractEventLoop
@@ -88,6 +94,7 @@ class Runner:
         self._next_promotion = 0.0
         self._next_poll = _NEVER
         self._next_stock = _NEVER
+        self._next_tick = _NEVER if plan.once or plan.inherits else 0.0
         self._next_report = 0.0
         self._reported: dict[tuple[str, str], float] = {}
 
@@ -177,6 +184,8 @@ class Runner:
         """Tells whether that was the last."""
         if now >= self._next_stock:
             await self._take_stock()
+        if now >= self._next_tick and not self._stopping:
+            await self._tick()
         if not self._claims and await self._is_finished():
             return True
         if self._claims and self._has_room() and self._is_due(now):
@@ -191,8 +200,9 @@ class Runner:
         return self._crew.is_quiet
 
     async def _sleep(self) -> None:
-        """Until something is rung, ended or due. Without room only the stock has to be looked after."""
-        due = self._next_stock
+        """Until something is rung, ended or due. Without room only the stock and the schedules have to be looked
+        after."""
+        due = self._next_stock if self._stopping else min(self._next_stock, self._next_tick)
         if self._claims and self._has_room():
             due = min(due, self._next_look(), self._next_poll, self._next_promotion)
         timer = self._loop.call_at(min(due, self._loop.time() + 3600), self._wakeup.set)
@@ -283,6 +293,16 @@ class Runner:
             await self._line.insist(lambda connection: give_back_unbegun(connection, unknown))
         self._crew.lose(known.difference(theirs.values()))
 
+    async def _tick(self) -> None:
+        """Schedules that are due get their jobs. Also sets the alarm for the next one, and for a look meanwhile."""
+        try:
+            pause, _ = await self._line.insist(tick)
+        except asyncpg.PostgresError as error:
+            # Claims go on all the same.
+            log.error("schedules can't be run", error=str(error), sqlstate=error.sqlstate)
+            pause = _TICK_AGAIN_SECONDS
+        self._next_tick = self._loop.time() + min(pause, self._plan.poll_seconds or _NEVER)
+
     async def _report_unhandled(self) -> None:
         now = self._loop.time()
         if now < self._next_report:
@@ -318,6 +338,14 @@ class Runner:
 
     def _look_now(self) -> None:
         self._look = True
+        self._wakeup.set()
+
+    def _on_connected(self) -> None:
+        self._next_tick = 0.0
+        self._look_now()
+
+    def _on_schedules(self, payload: str) -> None:
+        self._next_tick = 0.0
         self._wakeup.set()
 
     def _on_cancel(self, payload: str) -> None:

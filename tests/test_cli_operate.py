@@ -30,7 +30,7 @@ class Done(NamedTuple):
 
 Reactor = Callable[..., Done]
 
-COMMANDS = ["submit", "jobs", "why", "cancel", "retry", "recover", "pause", "resume", "drain"]
+COMMANDS = ["submit", "jobs", "why", "cancel", "retry", "recover", "pause", "resume", "drain", "schedules", "prune"]
 # Clears the screen, turns text red, rings, reverses what follows; and markup that rich would read.
 HOSTILE = "\x1b[2J\x1b[31m[red]x[/red]\x07\u202e\u009b1m\r[link=http://evil]"
 
@@ -331,3 +331,52 @@ async def test_a_whole_pipeline_is_cancelled_and_retried(reactor: Reactor, conne
     assert reactor("cancel", "--pipeline", str(uuid4())).returncode == 1
     assert reactor("cancel", str(other), "--pipeline", pipeline).returncode == 2
     assert reactor("cancel").returncode == 2
+
+
+async def test_schedules_are_listed_switched_and_run(reactor: Reactor, connection: Connection) -> None:
+    assert "no schedules" in reactor("schedules").stderr
+    await connection.execute(
+        "insert into reactor.schedules (name, job_type, cron, every, timezone, error) values "
+        "('nightly', 'report', '0 3 * * *', null, 'Europe/Zurich', null), "
+        "('often', 'work', null, '90 seconds', 'UTC', null), ('odd', 'work', 'x', null, 'UTC', $1)",
+        HOSTILE,
+    )
+    lines = reactor("schedules").stdout.splitlines()
+    assert [line.split() for line in lines if line.startswith("nightly")] == [
+        ["nightly", "report", "0", "3", "*", "*", "*", "Europe/Zurich", "enabled"]
+    ]
+    assert any(line.split()[:5] == ["often", "work", "every", "1", "min"] for line in lines)
+    assert not set("".join(lines)) & set("\x1b\x07\u202e\u009b\r")
+    assert reactor("schedules", "disable", "nightly").stdout == "Schedule nightly is disabled.\n"
+    assert reactor("schedules", "disable", "nightly").stdout == "Schedule nightly is disabled already.\n"
+    assert "disabled" in next(line for line in reactor("schedules").stdout.splitlines() if "nightly" in line)
+    done = json.loads(reactor("schedules", "run", "nightly", "--json").stdout)
+    assert await connection.fetchval("select job_type from reactor.jobs where id = $1", done["id"]) == "report"
+    assert reactor("schedules", "enable", "nightly").stdout == "Schedule nightly is enabled.\n"
+    assert reactor("schedules", "remove", "nightly").returncode == 0
+    done = reactor("schedules", "run", "nightly")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "There is no schedule 'nightly'" in done.stderr
+    listed = json.loads(reactor("schedules", "--json").stdout)
+    assert {schedule["name"] for schedule in listed} >= {"often"}
+    assert await connection.fetchval("select count(*) from reactor.audit") == 6
+
+
+async def test_prune_tells_how_many_and_removes_them(reactor: Reactor, connection: Connection) -> None:
+    """J9"""
+    await connection.execute(
+        "insert into reactor.jobs (job_type, state, created_at, finished_at) "
+        "select 'work', 'completed', t, t from (values (now() - interval '40 days'), (now())) v (t)"
+    )
+    assert reactor("prune").returncode == 2, "--days is to be said"
+    tried = reactor("prune", "--days=30", "--dry-run")
+    assert tried.stdout == "1 pipelines with 1 jobs would be removed.\n"
+    assert reactor("prune", "--days=30", "--state=failed").stdout == "0 pipelines with 0 jobs removed.\n"
+    done = reactor("prune", "--days=30", "--archive", "--json")
+    assert json.loads(done.stdout) == {"pipelines": 1, "jobs": 1, "dry_run": False}
+    assert await connection.fetchval("select count(*) from reactor.jobs") == 1
+    assert "Every day" in reactor("prune", "--days=30", "--every=day").stdout
+    assert await connection.fetchval("select payload->>'days' from reactor.schedules") == "30.0"
+    assert reactor("prune", "--days=30", "--every=day", "--dry-run").returncode == 2
+    notes = await connection.fetch("select what from reactor.audit order by id")
+    assert [note["what"] for note in notes] == ["prune", "prune", "prune every"]

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from reactor import operate
+from reactor import audit as audit_module
 from reactor.claim import claim, claim_one
 from reactor.database import Connection, connect
 from reactor.errors import JobUnknown, LockedElsewhere, NotRecoverable, ScopeTaken
@@ -136,7 +136,7 @@ async def test_a_cancel_that_met_a_deadlock_is_run_again(
 async def test_a_lock_that_somebody_keeps_is_told_after_a_while(
     database: str, connection: Connection, row: Row, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operate, "_LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(audit_module, "_LOCK_SECONDS", 0.05)
     job_id = await insert(connection)
     async with connect(database, name="other") as other, other.transaction():
         await other.execute("select from reactor.jobs where id = $1 for update", job_id)

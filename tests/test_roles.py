@@ -174,7 +174,7 @@ async def test_a_worker_may_run_jobs_and_not_change_the_schema(connection: Conne
             "RECOVER": [2],
             "PROMOTE": [10],
             "UNPARK": [],
-            "PRUNE": [0.0, ["completed", "cancelled"], 10, False],
+            "PRUNE": [0.0, ["completed", "cancelled"], 10, False, 0, True, False],
         }
         for name, arguments in calls.items():
             await connection.fetch(getattr(statements, name), *arguments)

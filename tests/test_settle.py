@@ -355,60 +355,6 @@ async def test_a_retried_job_whose_key_was_taken_goes_without(connection: Connec
     assert (await row(first.id))["idempotency_key"] is None
 
 
-async def test_prune_removes_whole_finished_pipelines(connection: Connection, worker: Worker) -> None:
-    """J9"""
-
-    async def ended(days: int, **options: Any) -> Job:
-        job = await running(connection, worker, **options)
-        await settle(connection, [Ending(job.id, job.attempt_id, Completed())])
-        statement = "update reactor.jobs set finished_at = clock_timestamp() - make_interval(days => $2) where id = $1"
-        await connection.execute(statement, job.id, days)
-        return job
-
-    old = await ended(40)
-    current = await ended(40, scope="s")
-    young = await ended(20)
-    unfinished_pipeline = await ended(40)
-    await submit_many(connection, [NewJob(job_type="work", pipeline_id=unfinished_pipeline.pipeline_id)])
-    states = ["completed", "partial", "failed", "cancelled"]
-    pruned = await connection.fetchrow(statements.PRUNE, 30 * 86400.0, states, 100, True)
-    assert pruned
-    assert (pruned["pipelines"], pruned["jobs"]) == (1, 1)
-    left = {r["id"] for r in await connection.fetch("select id from reactor.jobs")}
-    assert old.id not in left
-    await connection.execute("update reactor.jobs set worker_id = gen_random_uuid() where id = $1", current.id)
-    pruned = await connection.fetchrow(statements.PRUNE, 30 * 86400.0, states, 100, False)
-    assert pruned
-    assert pruned["jobs"] == 0, "its handler has not stopped yet"
-    assert {current.id, young.id, unfinished_pipeline.id} <= left
-
-
-async def test_what_prune_keeps_does_not_use_up_its_batch(connection: Connection, worker: Worker) -> None:
-    for number in range(6):
-        job = await running(connection, worker, scope=f"s{number}" if number < 5 else None)
-        await settle(connection, [Ending(job.id, job.attempt_id, Completed())])
-    pruned = await connection.fetchrow(statements.PRUNE, 0.0, ["completed"], 2, True)
-    assert pruned
-    assert pruned["jobs"] == 1
-
-
-async def test_prune_leaves_a_job_that_is_being_retried(connection: Connection, worker: Worker, database: str) -> None:
-    job = await running(connection, worker)
-    await settle(connection, [Ending(job.id, job.attempt_id, Failed("x"))])
-    async with connect(database, name="operator") as operator:
-        transaction = operator.transaction()
-        await transaction.start()
-        await operator.fetch(statements.RETRY, [job.id])
-        pruning = asyncio.create_task(connection.fetchrow(statements.PRUNE, 0.0, ["failed"], 10, False))
-        async with asyncio.timeout(20):
-            while not await operator.fetchval("select exists (select from pg_locks where not granted)"):
-                await asyncio.sleep(0.005)
-        await transaction.commit()
-        pruned = await pruning
-    assert pruned
-    assert pruned["jobs"] == 0
-
-
 async def test_cancelling_parked_jobs_while_their_scope_moves_on_never_deadlocks(
     connection: Connection, worker: Worker, database: str
 ) -> None:

@@ -1,6 +1,7 @@
 """Every statement fits the schema, and none that writes to a running job can do so with a stale attempt."""
 
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -42,6 +43,7 @@ def stale_argument(parameter: asyncpg.Type, job_id: int) -> Any:
         "float8": 1.0,
         "float8[]": [0.0],
         "bool": True,
+        "timestamptz": datetime(2026, 1, 1, tzinfo=UTC),
     }[parameter.name]
 
 

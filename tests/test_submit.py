@@ -200,7 +200,7 @@ async def test_of_ten_at_once_one_is_created(database: str, connection: Connecti
         ("(job_type) values ('')", "'' is no name for a job_type"),
         ("(job_type) values (' a')", "no name for a job_type"),
         ("(job_type) values (repeat('x', 201))", "no name for a job_type"),
-        ("(job_type, queue) values ('a', '')", "no name for a job_type or queue"),
+        ("(job_type, queue) values ('a', '')", "no name for a job_type, queue or schedule"),
         ("(job_type, payload) values ('a', '[1]')", "the payload is not a JSON object"),
         ("(job_type, payload) values ('a', '\"text\"')", "the payload is not a JSON object"),
         ("(job_type, payload) values ('a', jsonb_build_object('x', repeat('x', 1000001)))", "larger than 1 MB"),

@@ -25,6 +25,8 @@ _MODULES = {
     "pause": "operate",
     "resume": "operate",
     "drain": "operate",
+    "schedules": "schedules",
+    "prune": "prune",
 }
 
 

@@ -23,10 +23,10 @@ grant select, insert (job_id, depends_on, needs), update (resolved) on reactor.d
 grant select, insert, update, delete on reactor.steps, reactor.attempts, reactor.workers, reactor.queues,
     reactor.schedules to reactor_worker;
 grant select, update on reactor.settings to reactor_worker;
-grant select, insert on reactor.audit to reactor_worker;
+grant select, insert on reactor.audit, reactor.archive to reactor_worker;
 grant execute on function reactor.submit, reactor.submit_many, reactor.submit_pipeline, reactor.place, reactor.chain, reactor.claim, reactor.settle, reactor.open_queues,
     reactor.room, reactor.admit, reactor.scope_lock_class, reactor.lock_scopes, reactor.free_scopes, reactor.ring_jobs,
-    reactor.lock_predecessors, reactor.reconsider, reactor.resolve, reactor.retry, reactor.cancel, reactor.bury, reactor.sweep, reactor.prune,
+    reactor.lock_predecessors, reactor.reconsider, reactor.resolve, reactor.retry, reactor.cancel, reactor.bury, reactor.sweep, reactor.prune, reactor.open_archive,
     reactor.reconcile to reactor_worker;
 
 grant select on all tables in schema reactor to reactor_viewer;

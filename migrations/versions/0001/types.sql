@@ -25,9 +25,9 @@ comment on domain reactor.payload is 'A JSON object of at most 1 MB.';
 create domain reactor.label as text
     constraint label_is_readable check (
         case when value is null or (octet_length(value) between 1 and 200 and value !~ '[[:cntrl:]]|^\s|\s$') then true
-            else reactor.refuse(format('reactor: %L is no name for a job_type or queue', left(value, 100)),
+            else reactor.refuse(format('reactor: %L is no name for a job_type, queue or schedule', left(value, 100)),
                 'Use 1 to 200 bytes, no control characters, no space at either end.') end);
-comment on domain reactor.label is 'The name of a job type or queue.';
+comment on domain reactor.label is 'The name of a job type, a queue or a schedule.';
 
 create domain reactor.key as text
     constraint key_is_readable check (
