@@ -43,7 +43,7 @@ def test_a_second_handler_for_a_type_is_refused_naming_both(registry: Registry) 
 def test_the_same_function_may_handle_two_types(registry: Registry) -> None:
     assert registry.register("a")(first) is first, "the function stays what it was"
     registry.register("b", max_attempts=7)(first)
-    assert registry.job_types == {"a": None, "b": 7}
+    assert registry.job_types.items() >= {"a": None, "b": 7}.items()
 
 
 def test_an_unknown_type_raises_and_names_those_there_are(registry: Registry) -> None:
@@ -82,7 +82,7 @@ def test_an_argument_that_makes_no_sense_is_refused(
 ) -> None:
     with pytest.raises(HandlerInvalid, match=complaint):
         registry.register(**({"job_type": "work"} | options))(first)
-    assert registry.job_types == {}
+    assert registry.is_empty
 
 
 def test_register_without_parentheses_is_refused(registry: Registry) -> None:
@@ -138,7 +138,7 @@ def test_a_function_that_can_not_be_a_handler_is_refused_saying_why(
     with pytest.raises(HandlerInvalid, match=complaint) as refused:
         registry.register("work")(function)
     assert refused.value.remedy
-    assert registry.job_types == {}
+    assert registry.is_empty
 
 
 async def by_names(ctx, job, payload):  # type: ignore[no-untyped-def]
@@ -226,7 +226,7 @@ def test_an_app_is_imported_from_the_working_folder(
     mine = Registry()
     monkeypatch.setattr(registry, "register", mine.register)
     app = module("shop.handlers", "from reactor.registry import register\nregister('shop.order')(lambda: None)\n")
-    assert load(app, mine).job_types == {"shop.order": None}
+    assert "shop.order" in load(app, mine).job_types
 
 
 @pytest.mark.parametrize("app", ["no_such_app", "no_such.app", "shop.no_such_app"])
