@@ -224,12 +224,15 @@ class Runner:
         polled = now >= self._next_poll
         if polled:
             self._next_poll = now + self._plan.poll_seconds
+            self._next_promotion = now
             self.counts.polls += 1
         if rung:
             self._looks = deque(now + pause for pause in _LOOK_AGAIN_SECONDS)
         else:
             while self._looks and self._looks[0] <= now:
                 self._looks.popleft()
+                if not self._looks:
+                    self._next_promotion = now  # a scheduled job may have become visible late, too
         expected = rung or bool(self._looks) or not self._dry
         # On a ring the claim comes first, since somebody waits for it.
         promoted = 0 if rung else await self._promote()
@@ -334,6 +337,11 @@ class Runner:
         self.counts.wakes += 1
         # Perhaps it is a scheduled job; but not every ring is worth a look at the calendar.
         self._next_promotion = min(self._next_promotion, self._promoted_at + _PROMOTION_PAUSE_SECONDS)
+        self._look_now()
+
+    def _on_connected(self) -> None:
+        """Whatever was rung for meanwhile, a scheduled job too."""
+        self._next_promotion = 0.0
         self._look_now()
 
     def _look_now(self) -> None:
