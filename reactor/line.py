@@ -23,7 +23,11 @@ CONNECTION_LOST = (
     asyncio.IncompleteReadError,
 )
 """The server or the way to it is gone; whether a statement that was under way took effect is not known."""
-SERVER_STOPS = (asyncpg.OperatorInterventionError, asyncpg.InsufficientResourcesError)
+SERVER_STOPS = (
+    asyncpg.OperatorInterventionError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.ReadOnlySQLTransactionError,  # the address leads to a standby, until the failover is through
+)
 SERVER_GONE = (
     asyncpg.InternalClientError,
     asyncpg.PostgresConnectionError,
