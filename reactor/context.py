@@ -189,6 +189,8 @@ class Context:
         transaction = connection.transaction(isolation="read_committed")
         try:
             await transaction.start()
+            # A handler may take its time. Said in each transaction: the pool resets what is set for the session.
+            await connection.execute("set local idle_in_transaction_session_timeout = 0")
             self.check()
             if self._connection is not None:
                 raise RuntimeError("An attempt has one transaction: two tasks can't begin it at the same time.")

@@ -61,13 +61,13 @@ async def open_connection(url: str, *, name: str, timeout_seconds: float = 10, p
 
 
 async def open_pool(url: str, *, name: str, size: int) -> "asyncpg.Pool[asyncpg.Record]":
-    """Connections for handlers' transactions, opened when they are needed, exempt from limits on idle transactions."""
+    """Connections for handlers' transactions, opened when they are needed."""
     return await asyncpg.create_pool(
         _for_asyncpg(url),
         min_size=0,
         max_size=size,
         server_settings={"application_name": name},
-        init=_for_long_transactions,
+        init=_watched,
     )
 
 
@@ -83,9 +83,8 @@ async def connect(
         await connection.close(timeout=timeout_seconds)
 
 
-async def _for_long_transactions(connection: Connection) -> None:
+async def _watched(connection: Connection) -> None:
     _notice_a_dead_peer(connection)
-    await connection.execute("set idle_in_transaction_session_timeout = 0")
 
 
 def _notice_a_dead_peer(connection: Connection) -> None:
