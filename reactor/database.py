@@ -16,6 +16,10 @@ from reactor.errors import DatabaseUnreachable, ServerUnsupported
 OLDEST_SERVER = 15
 NEWEST_TESTED_SERVER = 18
 
+_READ_COMMITTED = """
+select set_config('default_transaction_isolation', 'read committed', false)
+where current_setting('default_transaction_isolation') <> 'read committed'"""
+
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 
@@ -57,6 +61,12 @@ async def open_connection(url: str, *, name: str, timeout_seconds: float = 10, p
         await connection.close()
         raise ServerUnsupported(version, OLDEST_SERVER)
     _notice_a_dead_peer(connection)
+    try:
+        # The engine's statements must see what was committed while they waited for a lock.
+        await connection.execute(_READ_COMMITTED, timeout=timeout_seconds)
+    except BaseException:
+        connection.terminate()
+        raise
     return connection
 
 
