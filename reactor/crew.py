@@ -95,6 +95,7 @@ class Crew:
                 attempt.stop(Stop.TAKEN)
         for job in [job for job in self._ready if job.attempt_id in attempt_ids]:
             self._ready.remove(job)
+            self._has_stopped(job.id)  # it never began, but the row says that we have it, and its scope
             self._forget(job.attempt_id, None)
 
     def interrupt(self) -> None:
