@@ -89,6 +89,8 @@ class Runner:
         self._look = True
         self._dry = False
         """The last claim got all there was."""
+        self._is_cramped = False
+        """It sleeps for want of room, whatever else is due."""
         self._looks: deque[float] = deque()
         self._promoted_at = 0.0
         self._next_promotion = 0.0
@@ -203,7 +205,8 @@ class Runner:
         """Until something is rung, ended or due. Without room only the stock and the schedules have to be looked
         after."""
         due = self._next_stock if self._stopping else min(self._next_stock, self._next_tick)
-        if self._claims and self._has_room():
+        self._is_cramped = not self._has_room()
+        if self._claims and not self._is_cramped:
             due = min(due, self._next_look(), self._next_poll, self._next_promotion)
         timer = self._loop.call_at(min(due, self._loop.time() + 3600), self._wakeup.set)
         await self._wakeup.wait()
@@ -368,5 +371,5 @@ class Runner:
     def _on_ended(self) -> None:
         if self._plan.once:
             self._look_now()  # without a bell: its own transaction may have made others runnable
-        elif not self._claims or (not self._dry and self._has_room()):
+        elif not self._claims or (self._is_cramped and self._has_room()):
             self._wakeup.set()
