@@ -19,6 +19,8 @@ from reactor.process import Orders
 
 log = get_logger(__name__)
 
+_LAST_WORDS_SECONDS = 0.2
+
 
 class Child:
     """Made by `start`. Its process group is its own, so that a Ctrl-C in the terminal reaches the supervisor alone, and
@@ -79,7 +81,11 @@ class Child:
     async def ended(self) -> None:
         """Until the process is gone, and all it said has been heard."""
         await self._process.wait()
-        await asyncio.wait([self._reading])
+        # What its handlers forked has its end of the socket open too, and would keep us listening.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        await asyncio.wait([self._reading], timeout=_LAST_WORDS_SECONDS)
+        self._reading.cancel()
         self._writer.close()
 
     @property

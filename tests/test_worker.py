@@ -58,6 +58,22 @@ async def test_a_killed_worker_processs_jobs_run_again_at_once(
     assert "SIGKILL" in history[0]["error"]
 
 
+@pytest.mark.parametrize("payload", ["{}", '{"escapes": true}'])
+async def test_a_dead_worker_process_is_noticed_whatever_its_handlers_forked(
+    start_pod: StartPod, connection: Connection, marks: Marks, until: Until, payload: str
+) -> None:
+    """A forked process holds the control socket open, too."""
+    pod = await start_pod()
+    await insert(connection, "forks", payload=payload)
+    _, _, forked, _ = (await until(lambda: marks("forked")))[0]
+    pod.kill(marks("forks")[0][2])
+    try:
+        await until(lambda: pod.events("worker died"), within_seconds=5)
+        await until(lambda: len(marks("forks")) == 2)
+    finally:
+        pod.kill(forked)
+
+
 async def test_a_killed_worker_process_is_replaced(
     start_pod: StartPod, connection: Connection, marks: Marks, until: Until
 ) -> None:
