@@ -127,9 +127,7 @@ class Runner:
         line = Line(self._plan.url, f"reactor settle {self.worker.pod}")
         try:
             async with self._registry.resources() as resources:
-                settler = Settler(line, self._on_settled)
-                if self._plan.once:
-                    settler.on_idle = self._look_now  # without a bell: what was written may have made others runnable
+                settler = Settler(line, self._on_settled, self._on_written)
                 services = Services(settler, pool, resources)
                 self._crew = Crew(self.worker, self._registry, self._begun, self.counts, services)
                 self._crew.on_ended = self._on_ended
@@ -368,8 +366,14 @@ class Runner:
     def _on_settled(self, ending: Ending, state: JobState | None) -> None:
         self._crew.on_settled(ending, state)
 
+    def _on_written(self) -> None:
+        if self._plan.once:
+            self._look_now()  # without a bell: what was written may have made others runnable
+        elif not self._claims:
+            self._wakeup.set()  # perhaps that was the last
+
     def _on_ended(self) -> None:
         if self._plan.once:
-            self._look_now()  # without a bell: its own transaction may have made others runnable
+            self._look_now()  # its own transaction may have made others runnable
         elif not self._claims or (self._is_cramped and self._has_room()):
             self._wakeup.set()

@@ -37,11 +37,18 @@ class _Said(NamedTuple):
 
 
 class Settler:
-    """`on_settled` is told of every ending: its new state, or None if the attempt was stale."""
+    """`on_settled` is told of every ending: its new state, or None if the attempt was stale; `on_idle` that all is
+    written."""
 
-    def __init__(self, line: Line, on_settled: Callable[[Ending, JobState | None], None]) -> None:
+    def __init__(
+        self,
+        line: Line,
+        on_settled: Callable[[Ending, JobState | None], None],
+        on_idle: Callable[[], None],
+    ) -> None:
         self._line = line
         self._on_settled = on_settled
+        self._on_idle = on_idle
         self._endings: list[Ending] = []
         self._progress: dict[UUID, _Said] = {}
         self._chores: deque[Callable[[Connection], Awaitable[object]]] = deque()
@@ -49,7 +56,6 @@ class Settler:
         self._is_writing = False
         self._blocked: set[asyncio.TimerHandle] = set()
         self.batches = 0
-        self.on_idle: Callable[[], None] = lambda: None
 
     def put(self, ending: Ending) -> None:
         self._endings.append(ending)
@@ -102,7 +108,7 @@ class Settler:
                 await self._write_endings()
                 await self._do_chores()
             self._is_writing = False
-            self.on_idle()
+            self._on_idle()
 
     async def _write_progress(self) -> None:
         said, self._progress = self._progress, {}

@@ -258,6 +258,16 @@ async def test_once_runs_what_is_due_and_exits(start_pod: StartPod, connection: 
     assert (await row(later))["state"] == "pending"
 
 
+async def test_once_ends_after_a_handler_that_committed_its_own_end(
+    start_pod: StartPod, connection: Connection, row: Row
+) -> None:
+    await connection.execute("create table ledger (job_id bigint)")
+    job_id = await insert(connection, "slow_ledger", payload='{"seconds": 1}')
+    pod = await start_pod("--once", ready=False, POLL_SECONDS=0)
+    assert await pod.exit_code(within_seconds=10) == 0
+    assert (await row(job_id))["state"] == "completed"
+
+
 async def test_once_tells_of_a_failure(start_pod: StartPod, connection: Connection) -> None:
     await insert(connection, "noop")
     await insert(connection, "fails")
