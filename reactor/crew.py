@@ -54,6 +54,8 @@ class Crew:
         self._active: dict[UUID, Attempt] = {}
         self._abandoned = 0
         self._leaving = False
+        self.is_closed = False
+        """Nothing begins any more, also of what a claim brings that was under way."""
         self.is_worn = False
         """There are handlers that do not stop."""
         self._waiters: dict[UUID, Waiter] = {}
@@ -117,7 +119,7 @@ class Crew:
     # One attempt
 
     def _fill(self) -> None:
-        while self._ready and len(self._active) < self._worker.capacity:
+        while self._ready and len(self._active) < self._worker.capacity and not self.is_closed:
             self._start(self._ready.popleft())
 
     def _start(self, job: Job) -> None:

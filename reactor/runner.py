@@ -80,6 +80,7 @@ class Runner:
             self._on_connected,
         )
         self._crew: Crew
+        self._has_crew = False
         self._loop: asyncio.AbstractEventLoop
         self._pace = Pace()
         self._wakeup = asyncio.Event()
@@ -113,12 +114,15 @@ class Runner:
         """No more claims; what runs ends. Claimed jobs that have not begun go back at once."""
         self._claims = False
         self._stopping = True
+        if self._has_crew:
+            self._crew.is_closed = True
         self._wakeup.set()
 
     def interrupt(self) -> None:
         """What runs is told to stop as well. It stays held: whoever tidies up gives it back."""
         self.stop()
-        self._crew.interrupt()
+        if self._has_crew:
+            self._crew.interrupt()
 
     async def run(self) -> None:
         """Until it is stopped, or has done what it was to do."""
@@ -130,6 +134,8 @@ class Runner:
                 settler = Settler(line, self._on_settled, self._on_written)
                 services = Services(settler, pool, resources)
                 self._crew = Crew(self.worker, self._registry, self._begun, self.counts, services)
+                self._crew.is_closed = self._stopping
+                self._has_crew = True
                 self._crew.on_ended = self._on_ended
                 self._crew.on_worn = lambda: self.on_worn()
                 async with asyncio.TaskGroup() as tasks:
