@@ -13,6 +13,7 @@ from reactor.attempt import Attempt, End, Stop
 from reactor.begun import Begun
 from reactor.context import Services
 from reactor.counts import Counts
+from reactor.database import Connection
 from reactor.execute import describe
 from reactor.job import Job, JobState
 from reactor.lease import Worker
@@ -227,6 +228,12 @@ class Crew:
         if attempt.stop_because is Stop.TIMEOUT:
             self._counts.failed += 1
             outcome = attempt.timed_out()
-            self._settler.do(lambda connection: abandon(connection, job.id, job.attempt_id, outcome))
-        self._forget(job.attempt_id, None)
+            self._settler.do(lambda connection: self._abandon(connection, job, outcome))
+        elif attempt.stop_because is Stop.TAKEN:
+            self._forget(job.attempt_id, None)
         self.on_worn()
+
+    async def _abandon(self, connection: Connection, job: Job, outcome: Errored) -> None:
+        """Ours until that is written: a stock-taking would give back what we don't know of, and its scope with it."""
+        await abandon(connection, job.id, job.attempt_id, outcome)
+        self._forget(job.attempt_id, None)
