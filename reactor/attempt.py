@@ -33,9 +33,9 @@ class End(Enum):
 
 class Attempt:
     __slots__ = (
+        "can_be_cancelled",
         "context",
         "handler",
-        "is_settling",
         "job",
         "slot",
         "stop_because",
@@ -50,8 +50,9 @@ class Attempt:
         self.context = Context(job, services)
         self.timeout_seconds = handler.timeout_seconds if job.timeout_seconds is None else job.timeout_seconds
         self.stop_because: Stop | None = None
-        self.is_settling = False
-        """Its end is being written, or may have been: that the database has it no more is no reason to stop it."""
+        self.can_be_cancelled = False
+        """Not before its first step, which would never come; nor while its end is being written, or may have been: that
+        the database has it no more is no reason to stop it then; nor while it cleans up."""
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.slot = -1
@@ -64,15 +65,18 @@ class Attempt:
         if self.stop_because is None or why is Stop.TAKEN:
             self.stop_because = why
             self.context.stop_reason = why.value
-        if self.task is not None and not self.is_settling:
+        if self.task is not None and self.can_be_cancelled:
             self.task.cancel()
 
     async def run(self, arounds: Sequence[Around], executor: Executor) -> Ending | JobState | End:
         """What is to be written of it; or the state that its own transaction has written."""
+        if self.stop_because is not None:
+            return self._stopped()
+        self.can_be_cancelled = True
         try:
             return await self._run(arounds, executor)
         except asyncio.CancelledError:
-            self.is_settling = True
+            self.can_be_cancelled = False
             await self.context.roll_back()
             return self._stopped()
         finally:
@@ -88,10 +92,10 @@ class Attempt:
                 if not self.context.to_be_repeated or not left:
                     return self.context.ending(errored(self.handler, self.job.attempts, error), with_children=False)
             # The answer to a commit may have been lost. This question waits for a commit that is still under way.
-            self.is_settling = True
+            self.can_be_cancelled = False
             if not await self.context.confirm():
                 return await self.context.committed() or End.STALE
-            self.is_settling = False
+            self.can_be_cancelled = True
             if self.stop_because is not None:
                 return self._stopped()
             await asyncio.sleep(_REPEAT_PAUSE_SECONDS * random.uniform(0.5, 1.5))
@@ -106,11 +110,11 @@ class Attempt:
         if not done:
             await self.context.roll_back()
             return ending
-        self.is_settling = True
+        self.can_be_cancelled = False
         try:
             return await self.context.commit(ending) or End.STALE
         finally:
-            self.is_settling = False
+            self.can_be_cancelled = True
 
     def _stopped(self) -> Ending | End:
         match self.stop_because:

@@ -19,6 +19,10 @@ from reactor.process import Orders
 
 log = get_logger(__name__)
 
+# A pod may have thousands of job types.
+_LONGEST_MESSAGE = 2**22
+BLOCKED = "a job ran out of time and blocked it"
+
 _LAST_WORDS_SECONDS = 0.2
 
 
@@ -55,7 +59,7 @@ class Child:
                 process_group=0,
             )
         child = cls(UUID(orders.worker_id), process, begun)
-        reader, child._writer = await asyncio.open_connection(sock=ours)
+        reader, child._writer = await asyncio.open_connection(sock=ours, limit=_LONGEST_MESSAGE)
         child._writer.write(replace(orders, begun_descriptor=begun.descriptor, supervisor_pid=os.getpid()).encode())
         child._reading = asyncio.create_task(child._read(reader))
         return child
@@ -63,6 +67,11 @@ class Child:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def killed_itself(self) -> bool:
+        """Its end is its handlers' doing."""
+        return self.done is None and self.ended_because in (None, BLOCKED)
 
     @property
     def is_running(self) -> bool:

@@ -165,7 +165,7 @@ class Crew:
         elif end is End.STALE:
             self._was_stale(job.id, job.attempt_id)
         else:
-            self._forget(job.attempt_id, None)
+            self._answer(job.attempt_id, None)  # still held: it is for whoever tidies up to give it back
         self._fill()
         self.on_ended()
 
@@ -199,12 +199,15 @@ class Crew:
         if all(other.job.id != job_id for other in self._active.values()):
             self._settler.do(lambda connection: stopped(connection, self._worker.id, [job_id]))
 
-    def _forget(self, attempt_id: UUID, state: JobState | None) -> None:
-        self.held.pop(attempt_id, None)
+    def _answer(self, attempt_id: UUID, state: JobState | None) -> None:
         if self._waiters:
             waiter = self._waiters.pop(attempt_id, None)
             if waiter is not None and not waiter.done():
                 waiter.set_result(state)
+
+    def _forget(self, attempt_id: UUID, state: JobState | None) -> None:
+        self.held.pop(attempt_id, None)
+        self._answer(attempt_id, state)
         if not self.held:
             self.on_ended()
 
@@ -233,7 +236,7 @@ class Crew:
             self._forget(job.attempt_id, None)
         self.on_worn()
 
-    async def _abandon(self, connection: Connection, job: Job, outcome: Errored) -> None:
+    async def _abandon(self, connection: Connection, job: Job, outcome: Errored | Failed) -> None:
         """Ours until that is written: a stock-taking would give back what we don't know of, and its scope with it."""
         await abandon(connection, job.id, job.attempt_id, outcome)
         self._forget(job.attempt_id, None)

@@ -70,13 +70,19 @@ async def open_connection(url: str, *, name: str, timeout_seconds: float = 10, p
     return connection
 
 
-async def open_pool(url: str, *, name: str, size: int) -> "asyncpg.Pool[asyncpg.Record]":
+async def is_pooled(connection: Connection) -> bool:
+    """A pooler hands out keys of its own at connect: the process it names is not the one that answers."""
+    return bool(await connection.fetchval("select pg_backend_pid()") != connection.get_server_pid())
+
+
+async def open_pool(url: str, *, name: str, size: int, prepares: bool = True) -> "asyncpg.Pool[asyncpg.Record]":
     """Connections for handlers' transactions, opened when they are needed."""
     return await asyncpg.create_pool(
         _for_asyncpg(url),
         min_size=0,
         max_size=size,
         server_settings={"application_name": name},
+        statement_cache_size=100 if prepares else 0,
         init=_watched,
     )
 

@@ -5,6 +5,7 @@ import os
 import socket
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 from uuid import UUID
@@ -12,7 +13,7 @@ from uuid import UUID
 from reactor import registry as registries
 from reactor.begun import Begun
 from reactor.counts import Counts
-from reactor.database import Connection, connect
+from reactor.database import Connection, connect, is_pooled
 from reactor.errors import AppInvalid, SettingsInvalid
 from reactor.first import first_of
 from reactor.job import JobState
@@ -91,8 +92,9 @@ class Reactor:
     async def __aenter__(self) -> Self:
         if self._registry.is_empty:
             raise AppInvalid("this application", "no handler is registered", "Import the modules that do, first.")
-        async with connect(self._url, name=f"reactor register {self._pod}") as connection:
+        async with connect(self._url, name=f"reactor register {self._pod}", prepares=False) as connection:
             await check_revision(connection)
+            self._plan = replace(self._plan, prepares=not await is_pooled(connection))
             self._runner = await self._register(connection)
             await declare(connection, self._registry.schedules)
         self._loop = asyncio.get_running_loop()
@@ -117,7 +119,7 @@ class Reactor:
             self._running.cancel()
             await asyncio.wait([self._running])
             await asyncio.to_thread(self._guard.stop)
-            async with connect(self._url, name=f"reactor tidy {self._pod}") as connection:
+            async with connect(self._url, name=f"reactor tidy {self._pod}", prepares=False) as connection:
                 await after_shutdown(connection, self._runner.worker.id, begun, fail=False)
             self._begun.close()
         if not self._running.cancelled():

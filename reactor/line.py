@@ -45,9 +45,13 @@ _LONGEST_PAUSE_SECONDS = 2.0
 
 
 class Line:
-    def __init__(self, url: str, name: str, statement_seconds: float = _STATEMENT_SECONDS) -> None:
+    def __init__(
+        self, url: str, name: str, statement_seconds: float = _STATEMENT_SECONDS, *, prepares: bool = False
+    ) -> None:
+        """`prepares`: statements are prepared once, which is quicker where they are many; not through a pooler."""
         self._url = url
         self._name = name
+        self._prepares = prepares
         self._statement_seconds = statement_seconds
         self._connection: Connection | None = None
 
@@ -57,7 +61,7 @@ class Line:
             # Also on a network that swallows everything: a statement that takes so long has lost its server.
             async with asyncio.timeout(self._statement_seconds):
                 if self._connection is None or self._connection.is_closed():
-                    self._connection = await open_connection(self._url, name=self._name)
+                    self._connection = await open_connection(self._url, name=self._name, prepares=self._prepares)
                 return await operation(self._connection)
         except (*CONNECTION_LOST, *SERVER_STOPS, asyncio.CancelledError):
             self.drop()

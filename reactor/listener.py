@@ -54,7 +54,7 @@ class Listener:
             pause = min(_LONGEST_PAUSE_SECONDS, pause * 2)
 
     async def _listen(self) -> None:
-        connection = await open_connection(self._url, name=self._name)
+        connection = await open_connection(self._url, name=self._name, prepares=False)
         try:
             for channel in self._channels:
                 await connection.add_listener(channel, self._hear)

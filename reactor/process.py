@@ -98,7 +98,7 @@ class Process:
     async def _work(self, orders: Orders, runner: Runner) -> None:
         loop = asyncio.get_running_loop()
         if not orders.plan.inherits:
-            async with connect(orders.plan.url, name=f"reactor register {orders.pod}") as connection:
+            async with connect(orders.plan.url, name=f"reactor register {orders.pod}", prepares=False) as connection:
                 await register_worker(connection, runner.worker, orders.lease_seconds)
                 await declare(connection, default.schedules)
         self._tell("ready", job_types=dict(runner.worker.job_types))

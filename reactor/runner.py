@@ -52,6 +52,8 @@ class Plan:
     once: bool = False
     """Run what is due, then end."""
     max_jobs: int | None = None
+    prepares: bool = True
+    """False behind a pooler that gives each transaction another session."""
     inherits: bool = False
     """Run what was handed over to this worker, then end; claim nothing."""
 
@@ -68,7 +70,7 @@ class Runner:
         self._registry = registry
         self._begun = begun or Begun(worker.capacity)
         self._is_begun_ours = begun is None
-        self._line = Line(plan.url, f"reactor claim {worker.pod}")
+        self._line = Line(plan.url, f"reactor claim {worker.pod}", prepares=plan.prepares)
         self._listener = Listener(
             plan.listen_url,
             f"reactor listen {worker.pod}",
@@ -127,8 +129,13 @@ class Runner:
     async def run(self) -> None:
         """Until it is stopped, or has done what it was to do."""
         self._loop = asyncio.get_running_loop()
-        pool = await open_pool(self._plan.url, name=f"reactor handlers {self.worker.pod}", size=self.worker.capacity)
-        line = Line(self._plan.url, f"reactor settle {self.worker.pod}")
+        pool = await open_pool(
+            self._plan.url,
+            name=f"reactor handlers {self.worker.pod}",
+            size=self.worker.capacity,
+            prepares=self._plan.prepares,
+        )
+        line = Line(self._plan.url, f"reactor settle {self.worker.pod}", prepares=self._plan.prepares)
         try:
             async with self._registry.resources() as resources:
                 settler = Settler(line, self._on_settled, self._on_written)
@@ -157,7 +164,7 @@ class Runner:
 
     async def run_job(self, job_id: int) -> JobState | None:
         """Runs this one job now, in the way that every job is run. None: it can't be had, and nothing has changed."""
-        async with connect(self._plan.url, name=f"reactor run {self.worker.pod}") as connection:
+        async with connect(self._plan.url, name=f"reactor run {self.worker.pod}", prepares=False) as connection:
             job_type = await connection.fetchval("select job_type from reactor.jobs where id = $1", job_id)
             if job_type not in self._registry.job_types:
                 log.warning("no handler for this job", job_id=job_id, job_type=job_type)
@@ -346,17 +353,13 @@ class Runner:
         self._next_promotion = min(self._next_promotion, self._promoted_at + _PROMOTION_PAUSE_SECONDS)
         self._look_now()
 
-    def _on_connected(self) -> None:
-        """Whatever was rung for meanwhile, a scheduled job too."""
-        self._next_promotion = 0.0
-        self._look_now()
-
     def _look_now(self) -> None:
         self._look = True
         self._wakeup.set()
 
     def _on_connected(self) -> None:
-        self._next_tick = 0.0
+        """Whatever was rung for meanwhile was not heard."""
+        self._next_tick = self._next_promotion = 0.0
         self._look_now()
 
     def _on_schedules(self, payload: str) -> None:

@@ -146,7 +146,11 @@ class Settler:
 
     async def _do_chores(self) -> None:
         while self._chores:
-            await self._line.insist(self._chores.popleft())
+            try:
+                await self._line.insist(self._chores.popleft())
+            except asyncpg.PostgresError as error:
+                # The next stock-taking, or the end of this worker, puts right what was to be put right.
+                log.error("chore failed", error=str(error), sqlstate=error.sqlstate)
 
     async def _write_endings(self) -> None:
         batch, self._endings = self._endings[:BATCH], self._endings[BATCH:]

@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 
 import asyncpg
 
-from reactor.child import Child
+from reactor.child import BLOCKED, Child
 from reactor.database import Connection
 from reactor.errors import ReactorError, WorkerNotStarted
 from reactor.first import first_of
@@ -133,6 +133,8 @@ class Supervisor:
         self._children.append(child)
         if self._stopping.is_set():
             child.tell("stop")
+        if self._killed.is_set():
+            child.kill("the pod was shut down")
         self._tasks.create_task(self._greet(child))
         return child
 
@@ -148,7 +150,8 @@ class Supervisor:
         if not child.ready.is_set() and not self.is_ready.is_set() and not self._stopping.is_set():
             # It never worked: somebody is looking at the terminal, and another start would hide the reason.
             raise child.failure or WorkerNotStarted(child.why, "It had not begun to work. Its log may say more.", 1)
-        return child.done is None and not self._stopping.is_set()
+        # How many of --max-jobs a process had done that died nobody knows.
+        return child.done is None and not self._stopping.is_set() and self._orders.plan.max_jobs is None
 
     async def _see_off(self, child: Child) -> None:
         """Whatever it held goes where it belongs."""
@@ -177,6 +180,7 @@ class Supervisor:
         if child.done is not None:
             self.failed += child.done["failed"]
         elif child.ready.is_set() and not self._stopping.is_set():
+            self.failed += max(1, len(begun))
             log.error("worker died", pid=child.pid, why=child.why, running=len(begun))
         return begun
 
@@ -223,7 +227,7 @@ class Supervisor:
             await child.ended()
             begun = await self._farewell(child)
             next_worker = None
-            if child.done is None and not self._stopping.is_set() and begun:
+            if child.killed_itself and not self._stopping.is_set() and begun:
                 left = await self._insist(partial(held, worker_id=worker.id)) or {}
                 killers = {job_id: attempt_id for job_id, attempt_id in left.items() if attempt_id in begun}
                 deed = f"The job killed its worker process, in which it ran alone. {child.why}"
@@ -252,7 +256,7 @@ class Supervisor:
             await asyncio.sleep(_LOOK_SECONDS)
             for child in self._children:
                 if child.is_running and child.overdue():
-                    child.kill("a job ran out of time and blocked it")
+                    child.kill(BLOCKED)
 
     async def _end_all(self) -> None:
         """Stop claiming; then the grace period; then everything is cancelled; then killed."""

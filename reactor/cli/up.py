@@ -10,7 +10,7 @@ import click
 
 from reactor.cli.options import address_options
 from reactor.cli.worker import exit_code, plan_watch
-from reactor.database import connect, without_password
+from reactor.database import connect, is_pooled, without_password
 from reactor.demo import submit_demo
 from reactor.locate import Location, locate
 from reactor.log import get_logger
@@ -54,7 +54,9 @@ def serve(host: str | None, port: int | None) -> None:
 async def _up(settings: Settings, app: str, demo: bool, log_level: str) -> int:
     async with locate(settings) as location:
         await migrate_up(location.listen_url)
-        supervisor = Supervisor(plan_watch(settings, location, app, log_level=log_level))
+        async with connect(location.url, name="reactor up", prepares=False) as connection:
+            pooled = await is_pooled(connection)
+        supervisor = Supervisor(plan_watch(settings, location, app, pooled, log_level=log_level))
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -72,7 +74,7 @@ async def _up(settings: Settings, app: str, demo: bool, log_level: str) -> int:
 
 async def _serve(settings: Settings) -> None:
     async with locate(settings) as location:
-        async with connect(location.url, name="reactor serve") as connection:
+        async with connect(location.url, name="reactor serve", prepares=False) as connection:
             await check_revision(connection)
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -84,7 +86,7 @@ async def _serve(settings: Settings) -> None:
 
 
 async def _submit_demo(location: Location) -> None:
-    async with connect(location.url, name="reactor demo") as connection:
+    async with connect(location.url, name="reactor demo", prepares=False) as connection:
         pipeline_id = await submit_demo(connection)
     click.echo(f"  demo      pipeline {pipeline_id}\n")
 

@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from reactor.database import connect
+from reactor.database import connect, is_pooled
 from reactor.locate import Location, locate
 from reactor.process import Orders
 from reactor.revision import check_revision
@@ -66,9 +66,10 @@ def worker(
 
 async def _work(settings: Settings, app: str, processes: int, once: bool, max_jobs: int | None, log_level: str) -> int:
     async with locate(settings) as location:
-        async with connect(location.url, name="reactor worker") as connection:
+        async with connect(location.url, name="reactor worker", prepares=False) as connection:
             await check_revision(connection)
-        supervisor = Supervisor(plan_watch(settings, location, app, processes, once, max_jobs, log_level))
+            pooled = await is_pooled(connection)
+        supervisor = Supervisor(plan_watch(settings, location, app, pooled, processes, once, max_jobs, log_level))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, supervisor.stop)
@@ -84,6 +85,7 @@ def plan_watch(
     settings: Settings,
     location: Location,
     app: str,
+    pooled: bool,
     processes: int = 1,
     once: bool = False,
     max_jobs: int | None = None,
@@ -96,6 +98,7 @@ def plan_watch(
         stock_seconds=settings.heartbeat_seconds,
         once=once,
         max_jobs=max_jobs,
+        prepares=not pooled,
     )
     orders = Orders(
         app=app,
