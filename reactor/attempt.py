@@ -7,7 +7,8 @@ from concurrent.futures import Executor
 from enum import Enum
 
 from reactor.context import Context, Services
-from reactor.execute import describe, execute
+from reactor.describe import describe
+from reactor.execute import execute
 from reactor.job import Job
 from reactor.outcome import Completed, Ending, Errored, Outcome, Partial
 from reactor.registry import Around, Handler

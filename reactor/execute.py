@@ -1,19 +1,17 @@
 """Calls a job's handler once, and tells as a value how that ended."""
 
 import asyncio
-import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack
 from typing import Any
 
 from reactor.context import Context
+from reactor.describe import describe
 from reactor.outcome import Completed, Errored, Fail, Failed, Outcome, Partial, Retry, Snooze, Snoozed
 from reactor.registry import Around, Handler
 from reactor.signature import PayloadInvalid
 from reactor.thread import run_in_thread
-
-_LONGEST_ERROR = 8000
 
 
 async def execute(handler: Handler, context: Context, arounds: Sequence[Around], executor: Executor) -> Outcome:
@@ -87,11 +85,3 @@ def _errored(handler: Handler, attempt: int, error: BaseException) -> Outcome:
     except Exception as mistake:
         return Failed(f"{describe(error)}\n\nAnd its backoff failed: {describe(mistake)}")
     return Errored(describe(error), delay)
-
-
-def describe(error: BaseException) -> str:
-    """The error in a line, then where it came from."""
-    line = "".join(traceback.format_exception_only(error)).strip()
-    frames = "".join(traceback.format_tb(error.__traceback__)[1:])
-    text = f"{line}\n\n{frames}".strip()
-    return text if len(text) <= _LONGEST_ERROR else text[:_LONGEST_ERROR] + " …"
