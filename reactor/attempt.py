@@ -9,7 +9,7 @@ from enum import Enum
 from reactor.context import Context, Services
 from reactor.describe import describe
 from reactor.execute import execute
-from reactor.job import Job
+from reactor.job import Job, JobState
 from reactor.outcome import Completed, Ending, Errored, Outcome, Partial
 from reactor.registry import Around, Handler
 
@@ -28,7 +28,6 @@ class Stop(Enum):
 class End(Enum):
     """Ends of an attempt of which nothing is left to write."""
 
-    COMMITTED = "by its own transaction"
     STALE = "the job is not this attempt's any more"
     INTERRUPTED = "by a shutdown: whoever tidies up gives it back"
 
@@ -67,14 +66,15 @@ class Attempt:
         if self.task is not None and not self.is_settling:
             self.task.cancel()
 
-    async def run(self, arounds: Sequence[Around], executor: Executor) -> Ending | End:
+    async def run(self, arounds: Sequence[Around], executor: Executor) -> Ending | End | JobState:
+        """What is to be written of it, or the state that its own transaction has left the job in."""
         try:
             return await self._run(arounds, executor)
         except asyncio.CancelledError:
             await self.context.roll_back()
             return self._stopped()
 
-    async def _run(self, arounds: Sequence[Around], executor: Executor) -> Ending | End:
+    async def _run(self, arounds: Sequence[Around], executor: Executor) -> Ending | End | JobState:
         """What the server undid through no fault of the handler's is run again at once: that costs no attempt."""
         for left in reversed(range(_REPEATS)):
             try:
@@ -87,13 +87,13 @@ class Attempt:
             # The answer to a commit may have been lost. This question waits for a commit that is still under way.
             self.is_settling = True
             if not await self.context.confirm():
-                return End.COMMITTED
+                return await self.context.committed_state() or End.STALE
             self.is_settling = False
             await asyncio.sleep(_REPEAT_PAUSE_SECONDS * random.uniform(0.5, 1.5))
             self.context = self.context.anew()
         raise AssertionError("unreachable")
 
-    async def _finish(self, outcome: Outcome) -> Ending | End:
+    async def _finish(self, outcome: Outcome) -> Ending | End | JobState:
         done = isinstance(outcome, Completed | Partial)
         ending = self.context.ending(outcome, with_children=done)
         if not self.context.in_transaction:
@@ -103,11 +103,11 @@ class Attempt:
             return ending
         self.is_settling = True
         try:
-            return End.COMMITTED if await self.context.commit(ending) else End.STALE
+            return await self.context.commit(ending) or End.STALE
         finally:
             self.is_settling = False
 
-    def _stopped(self) -> Ending | End:
+    def _stopped(self) -> Ending | End | JobState:
         match self.stop_because:
             case Stop.TIMEOUT:
                 return self.context.ending(self.timed_out(), with_children=False)

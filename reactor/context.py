@@ -11,11 +11,11 @@ import asyncpg
 
 from reactor.database import Connection
 from reactor.encode import storable
-from reactor.job import Job
+from reactor.job import Job, JobState
 from reactor.line import CONNECTION_LOST, SERVER_STOPS, TO_BE_REPEATED
 from reactor.log import Logger, get_logger
-from reactor.outcome import Cancelled, Ending, Outcome
-from reactor.settle import settle
+from reactor.outcome import Cancelled, Completed, Ending, Outcome
+from reactor.settle import settle, settled
 from reactor.settler import Settler
 from reactor.submit import NewJob, encode_jobs, new_job
 
@@ -178,20 +178,27 @@ class Context:
             undone = isinstance(error, (*TO_BE_REPEATED, asyncpg.AdminShutdownError, asyncpg.CrashShutdownError))
             self.to_be_repeated |= undone or _is_gone(self._connection)
 
-    async def commit(self, ending: Ending) -> bool:
-        """Data, children and end in one commit. False: the attempt was stale, and nothing of it is left."""
+    async def commit(self, ending: Ending) -> JobState | None:
+        """Data, children and end in one commit. None: the attempt was stale, and nothing of it is left."""
         assert self._connection is not None
         try:
-            if not await settle(self._connection, [ending]):
+            state = (await settle(self._connection, [ending])).get(self.job.id)
+            if state is None:
                 await self.roll_back()
-                return False
+                return None
             await self._transaction.commit()
         except BaseException as error:
             self.to_be_repeated = isinstance(error, (*TO_BE_REPEATED, *CONNECTION_LOST, *SERVER_STOPS))
             await self.roll_back()
             raise
         await self._give_back()
-        return True
+        return state
+
+    async def committed_state(self) -> JobState | None:
+        """What a commit whose answer was lost made of the job. None: it made nothing, the job is somebody else's."""
+        ending = self.ending(Completed(), with_children=False)
+        states = await self._services.settler.ask(lambda connection: settled(connection, [ending]))
+        return states.get(self.job.id)
 
     async def roll_back(self) -> None:
         if self._connection is None:

@@ -139,7 +139,7 @@ class Crew:
             end = Ending(attempt.job.id, attempt.job.attempt_id, Errored(describe(error), 1.0))
         self._ended(attempt, end)
 
-    def _ended(self, attempt: Attempt, end: Ending | End) -> None:
+    def _ended(self, attempt: Attempt, end: Ending | End | JobState) -> None:
         job = attempt.job
         del self._active[job.attempt_id]
         if end is not End.INTERRUPTED:  # else whoever tidies up must know that it had begun
@@ -154,9 +154,9 @@ class Crew:
             self._has_stopped(job.id)
         elif isinstance(end, Ending):
             self._settler.put(end)
-        elif end is End.COMMITTED:
-            self._counts.count(JobState.COMPLETED)
-            self._forget(job.attempt_id, JobState.COMPLETED)
+        elif isinstance(end, JobState):
+            self._counts.count(end)
+            self._forget(job.attempt_id, end)
         elif end is End.STALE:
             self._was_stale(job.id, job.attempt_id)
         else:

@@ -9,7 +9,7 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 import asyncpg
@@ -17,12 +17,13 @@ import asyncpg
 from reactor import statements
 from reactor.database import Connection
 from reactor.job import JobState
-from reactor.line import Line
+from reactor.line import CONNECTION_LOST, SERVER_STOPS, TO_BE_REPEATED, Line
 from reactor.log import get_logger
 from reactor.outcome import Ending, Failed
 from reactor.settle import settle, settled
 
 log = get_logger(__name__)
+Answer = TypeVar("Answer")
 
 BATCH = 500
 _LOCK_WAIT_MS = 1000
@@ -58,6 +59,25 @@ class Settler:
         """What is too rare for a batch, written in its turn."""
         self._chores.append(chore)
         self._work.set()
+
+    async def ask(self, question: Callable[[Connection], Awaitable[Answer]]) -> Answer:
+        """The same for who needs the answer, or the error."""
+        heard: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+        async def chore(connection: Connection) -> None:
+            try:
+                answer = await question(connection)
+            except (*TO_BE_REPEATED, *CONNECTION_LOST, *SERVER_STOPS):
+                raise  # to be asked again
+            except Exception as error:
+                if not heard.done():
+                    heard.set_exception(error)
+            else:
+                if not heard.done():
+                    heard.set_result(answer)
+
+        self.do(chore)
+        return await heard
 
     async def progress(self, job_id: int, attempt_id: UUID, fraction: float | None, message: str | None) -> bool:
         """Returns when it is written. False: the attempt is stale. Who says nothing learns just that."""
