@@ -1,7 +1,6 @@
 """Runs a plain function in a thread, with a context whose calls wait for their answers."""
 
 import asyncio
-import contextvars
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from uuid import UUID
 
 from reactor.context import Context
 from reactor.database import Connection
+from reactor.in_thread import in_thread
 from reactor.job import Job
 from reactor.log import Logger
 
@@ -109,15 +109,5 @@ class SyncContext:
 async def run_in_thread(
     executor: Executor, function: Callable[..., Answer], arguments: Callable[[Any], tuple[Any, ...]], context: Context
 ) -> Answer:
-    """Waits for the function's real end, also when it was told to stop: a thread that runs on must not be forgotten
-    before it is given up."""
-    loop = asyncio.get_running_loop()
-    sync = SyncContext(context, loop)
-    carrier = contextvars.copy_context()
-    future = loop.run_in_executor(executor, lambda: carrier.run(lambda: function(*arguments(sync))))
-    while True:
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            if future.done() or context.is_abandoned:
-                raise
+    sync = SyncContext(context, asyncio.get_running_loop())
+    return await in_thread(executor, lambda: function(*arguments(sync)), lambda: context.is_abandoned)
