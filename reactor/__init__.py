@@ -6,8 +6,9 @@ from reactor.context import Context
 from reactor.errors import ReactorError
 from reactor.job import Job, JobState
 from reactor.lease import heartbeat
-from reactor.outcome import Cancelled, Completed, Fail, Partial, Retry, Snooze
+from reactor.outcome import Cancelled, Completed, Fail, Partial, Retry, Skip, Snooze
 from reactor.registry import Registry, around, get_handler, lifespan, register
+from reactor.steps import Step, Summary
 from reactor.submit import NewJob, Submitted, submit, submit_many
 from reactor.thread import SyncContext
 
@@ -25,8 +26,11 @@ __all__ = [
     "ReactorError",
     "Registry",
     "Retry",
+    "Skip",
     "Snooze",
+    "Step",
     "Submitted",
+    "Summary",
     "SyncContext",
     "around",
     "claim_job",

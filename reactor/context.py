@@ -1,7 +1,7 @@
-"""What a handler has at hand besides its job: progress, its transaction, children, resources, a log."""
+"""What a handler has at hand besides its job: progress, steps, its transaction, children, resources, a log."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -11,12 +11,16 @@ import asyncpg
 
 from reactor.database import Connection
 from reactor.encode import storable
+from reactor.errors import TransactionInParallel
 from reactor.job import Job, JobState
 from reactor.line import CONNECTION_LOST, SERVER_STOPS, TO_BE_REPEATED
 from reactor.log import Logger, get_logger
+from reactor.logbook import Logbook
 from reactor.outcome import Cancelled, Completed, Ending, Outcome
+from reactor.record import record_steps
 from reactor.settle import settle, settled
 from reactor.settler import Settler
+from reactor.steps import AT_ONCE, Step, Steps, Summary
 from reactor.submit import NewJob, encode_jobs, new_job
 
 log = get_logger("reactor.job")
@@ -43,10 +47,13 @@ class Context:
         "_connection",
         "_log",
         "_services",
+        "_steps",
         "_transaction",
         "is_abandoned",
         "job",
         "stop_reason",
+        "tells_fraction",
+        "tells_message",
         "to_be_repeated",
     )
 
@@ -58,7 +65,11 @@ class Context:
         """The handler does not stop, and nobody waits for it."""
         self.to_be_repeated = False
         """The server undid the transaction, and nobody's to blame: a deadlock, a lost connection."""
+        self.tells_fraction = False
+        self.tells_message = False
+        """The handler itself does: its steps keep silent."""
         self._services = services
+        self._steps: Steps | None = None
         self._children: list[NewJob] = []
         self._connection: Connection | None = None
         self._transaction: Any = None
@@ -101,7 +112,20 @@ class Context:
             raise ValueError(f"progress is a fraction from 0 to 1, not {fraction!r}")
         if message is not None:
             message = storable(message)
-        if not await self._services.settler.progress(self.job.id, self.job.attempt_id, fraction, message):
+        self.tells_fraction |= fraction is not None
+        self.tells_message |= message is not None
+        self.hold(await self._services.settler.progress(self.job.id, self.job.attempt_id, fraction, message))
+
+    def say(self, fraction: float | None, message: str | None) -> None:
+        """Progress that follows from the steps. Nobody waits for it."""
+        fraction = None if self.tells_fraction else fraction
+        message = None if self.tells_message else message
+        if fraction is not None or message is not None:
+            self._services.settler.say(self.job.id, self.job.attempt_id, fraction, message)
+
+    def hold(self, held: bool) -> None:
+        """The database's word on whether the job is still this attempt's. Raises Cancelled if it is not."""
+        if not held:
             self.stop_reason = self.stop_reason or "The job was taken from this attempt."
         self.check()
 
@@ -124,6 +148,38 @@ class Context:
         encode_jobs([child])  # what can't be stored is refused here, where the handler can be blamed for it
         self._children.append(child)
 
+    async def step(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Calls the function, an `async def` or a `def` (in a thread), and keeps what it returns: a later attempt gets
+        that, and does not call it again.
+
+        What the function raises is kept as the step's error and raised here. Its result is anything that JSON can hold.
+        """
+        return await self.own_steps.one(Step(name, function, *arguments))
+
+    async def steps(self, groups: Iterable[Iterable[Step]], *, at_once: int = AT_ONCE) -> Summary:
+        """Groups one after the other, the steps of a group in parallel, so many at once. All are planned first, so that
+        everybody sees what is to come. One that fails stops none of the others.
+
+        The job's state follows from its steps: a handler can return the summary, or something of its own.
+        """
+        return await self.own_steps.all(groups, at_once)
+
+    @property
+    def own_steps(self) -> Steps:
+        """Few handlers have any."""
+        if self._steps is None:
+            self._steps = Steps(self, Logbook(self, self._services.settler))
+        return self._steps
+
+    def outcome(self, result: dict[str, Any] | None) -> Outcome:
+        """What a handler's return means for its job."""
+        return Completed(result) if self._steps is None else self._steps.logbook.outcome(result)
+
+    async def close(self) -> None:
+        """Before an end without a transaction: its steps' last words."""
+        if self._steps is not None:
+            await self._steps.logbook.close()
+
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
         """The attempt's one transaction: committed with its children and its end when the handler returns.
@@ -131,17 +187,47 @@ class Context:
         Leaving the block does not commit. An exception that leaves it undoes what the block did.
         """
         self.check()
-        if self._connection is None:
-            connection = await self._begin()
+        if self._steps is not None and self._steps.in_parallel:
+            raise TransactionInParallel
+        completed_before = 0 if self._steps is None else self._steps.logbook.held_back
+        try:
+            if self._connection is None:
+                async with self._root() as connection:
+                    yield connection
+            else:
+                async with self._connection.transaction():
+                    yield self._connection
+        except BaseException as error:
+            if self._steps is not None:
+                self._steps.logbook.undo(completed_before, error)
+            raise
+
+    @asynccontextmanager
+    async def _root(self) -> AsyncIterator[Connection]:
+        connection = await self._begin()
+        try:
+            yield connection
+        except BaseException as error:
+            self.note(error)
+            await self.roll_back()
+            raise
+
+    @asynccontextmanager
+    async def undoing(self) -> AsyncIterator[None]:
+        """For a step: if it fails, what it did in the transaction is undone, also if the transaction began with it."""
+        if self.own_steps.in_parallel:
+            yield
+        elif self._connection is not None:
+            async with self.transaction():
+                yield
+        else:
             try:
-                yield connection
+                yield
             except BaseException as error:
                 self.note(error)
+                self.own_steps.logbook.undo(0, error)
                 await self.roll_back()
                 raise
-        else:
-            async with self._connection.transaction():
-                yield self._connection
 
     async def _begin(self) -> Connection:
         """A database that is away is waited for: without it this attempt could not end in any way."""
@@ -179,10 +265,12 @@ class Context:
             self.to_be_repeated |= undone or _is_gone(self._connection)
 
     async def commit(self, ending: Ending) -> JobState | None:
-        """Data, children and end in one commit. None: the attempt was stale, and nothing of it is left."""
+        """Data, steps, children and end in one commit. None: the attempt was stale, and nothing of it is left."""
         assert self._connection is not None
         try:
-            state = (await settle(self._connection, [ending])).get(self.job.id)
+            state = None
+            if await self._record_steps(self._connection):
+                state = (await settle(self._connection, [ending])).get(self.job.id)
             if state is None:
                 await self.roll_back()
                 return None
@@ -193,6 +281,10 @@ class Context:
             raise
         await self._give_back()
         return state
+
+    async def _record_steps(self, connection: Connection) -> bool:
+        records = [] if self._steps is None else self._steps.logbook.last_records()
+        return not records or self.job.attempt_id in await record_steps(connection, records)
 
     async def committed_state(self) -> JobState | None:
         """What a commit whose answer was lost made of the job. None: it made nothing, the job is somebody else's."""

@@ -11,6 +11,7 @@ from reactor.describe import describe
 from reactor.outcome import Completed, Errored, Fail, Failed, Outcome, Partial, Retry, Snooze, Snoozed
 from reactor.registry import Around, Handler
 from reactor.signature import PayloadInvalid
+from reactor.steps import Summary
 from reactor.thread import run_in_thread
 
 
@@ -41,7 +42,7 @@ async def execute(handler: Handler, context: Context, arounds: Sequence[Around],
         if context.to_be_repeated:
             raise
         return _errored(handler, job.attempts, error)
-    return _outcome(handler, returned)
+    return _outcome(handler, context, returned)
 
 
 def _call(handler: Handler, context: Context, executor: Executor) -> Awaitable[Any]:
@@ -65,17 +66,19 @@ async def _surrounded(arounds: Sequence[Around], context: Context, call: Callabl
     raise raised
 
 
-def _outcome(handler: Handler, returned: Any) -> Outcome:
+def _outcome(handler: Handler, context: Context, returned: Any) -> Outcome:
     match returned:
         case None | dict():
-            return Completed(returned)
+            return context.outcome(returned)
+        case Summary():
+            return context.outcome(returned.counts)
         case Completed() | Partial():
             return returned
     if hasattr(returned, "model_dump"):
-        return Completed(returned.model_dump(mode="json"))
+        return context.outcome(returned.model_dump(mode="json"))
     return Failed(
         f"{handler.name} returned {type(returned).__name__}; a handler returns a dict, a pydantic model, "
-        "Completed(...), Partial(...) or nothing."
+        "what ctx.steps(...) returned, Completed(...), Partial(...) or nothing."
     )
 
 

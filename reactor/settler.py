@@ -20,13 +20,14 @@ from reactor.job import JobState
 from reactor.line import CONNECTION_LOST, SERVER_STOPS, TO_BE_REPEATED, Line
 from reactor.log import get_logger
 from reactor.outcome import Ending, Failed
+from reactor.recorder import Recorder
 from reactor.settle import settle, settled
 
 log = get_logger(__name__)
 Answer = TypeVar("Answer")
 
 BATCH = 500
-_LOCK_WAIT_MS = 1000
+_ENDINGS_LOCK_WAIT_MS = 1000
 _BLOCKED_PAUSE_SECONDS = 0.5
 
 
@@ -47,6 +48,8 @@ class Settler:
         self._progress: dict[UUID, _Said] = {}
         self._chores: deque[Callable[[Connection], Awaitable[object]]] = deque()
         self._work = asyncio.Event()
+        self._recorder = Recorder(line, self._work.set)
+        self.record = self._recorder.record
         self._is_writing = False
         self._blocked: set[asyncio.TimerHandle] = set()
         self.batches = 0
@@ -81,6 +84,10 @@ class Settler:
 
     async def progress(self, job_id: int, attempt_id: UUID, fraction: float | None, message: str | None) -> bool:
         """Returns when it is written. False: the attempt is stale. Who says nothing learns just that."""
+        return await asyncio.shield(self.say(job_id, attempt_id, fraction, message))
+
+    def say(self, job_id: int, attempt_id: UUID, fraction: float | None, message: str | None) -> "asyncio.Future[bool]":
+        """The same for who does not wait for it."""
         heard = asyncio.get_running_loop().create_future()
         before = self._progress.pop(attempt_id, None)
         if before is not None:
@@ -90,11 +97,12 @@ class Settler:
             heard.add_done_callback(partial(_answer, before.heard))
         self._progress[attempt_id] = _Said(job_id, fraction, message, heard)
         self._work.set()
-        return await asyncio.shield(heard)
+        return heard
 
     @property
     def is_idle(self) -> bool:
-        return not (self._endings or self._progress or self._chores or self._blocked or self._is_writing)
+        waiting = self._endings or self._progress or self._chores or self._blocked or self._is_writing
+        return not waiting and self._recorder.is_idle
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -102,8 +110,9 @@ class Settler:
             await self._work.wait()
             self._work.clear()
             self._is_writing = True
-            while self._endings or self._progress or self._chores:
-                # An attempt's last word on its progress belongs before its end.
+            while self._endings or self._progress or self._chores or self._recorder.has_work:
+                # An attempt's last word on its steps and its progress belongs before its end.
+                await self._recorder.write()
                 await self._write_progress()
                 await self._write_endings()
                 await self._do_chores()
@@ -146,7 +155,7 @@ class Settler:
         try:
             # Somebody's open transaction may have one of the rows: the others don't wait for it long.
             states, repeated = await self._line.insist(
-                lambda connection: settle(connection, endings, lock_wait_ms=_LOCK_WAIT_MS)
+                lambda connection: settle(connection, endings, lock_wait_ms=_ENDINGS_LOCK_WAIT_MS)
             )
         except asyncpg.PostgresError as error:
             # One of them can't be written. In a batch of its own it stands in nobody's way.
@@ -166,14 +175,7 @@ class Settler:
     def _put_off(self, ending: Ending, error: asyncpg.PostgresError) -> None:
         if isinstance(error, asyncpg.LockNotAvailableError):
             log.info("job locked by somebody", job_id=ending.job_id)
-
-            def again() -> None:
-                self._blocked.discard(timer)
-                self.put(ending)
-
-            pause = _BLOCKED_PAUSE_SECONDS * random.uniform(0.5, 1.5)
-            timer = asyncio.get_running_loop().call_later(pause, again)
-            self._blocked.add(timer)
+            self._later(partial(self.put, ending))
         elif isinstance(ending.outcome, Failed):
             # Even the refusal is refused: the attempt stays held, and is given back with the worker.
             log.error("job can't be settled", job_id=ending.job_id, error=str(error))
@@ -183,6 +185,15 @@ class Settler:
             self.put(
                 Ending(ending.job_id, ending.attempt_id, Failed(f"What the handler returned can't be stored: {error}"))
             )
+
+    def _later(self, again: Callable[[], None]) -> None:
+        def due() -> None:
+            self._blocked.discard(timer)
+            again()
+
+        pause = _BLOCKED_PAUSE_SECONDS * random.uniform(0.5, 1.5)
+        timer = asyncio.get_running_loop().call_later(pause, due)
+        self._blocked.add(timer)
 
 
 def _answer(waiting: "asyncio.Future[bool]", done: "asyncio.Future[bool]") -> None:

@@ -77,3 +77,17 @@ $$;
 create trigger after_update after update on reactor.jobs
     referencing old table as before new table as updated
     for each statement execute function reactor.after_jobs_updated();
+
+-- An attempt that ends without finishing its job leaves steps behind that run no more; a crashed one can't say so itself.
+-- By row, with a condition: jobs that complete, by far the most, have nothing to do with it.
+create function reactor.after_interruption() returns trigger
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    update reactor.steps s set state = 'pending', changed = pg_current_xact_id()
+    where s.job_id = new.id and s.state = 'running';
+    return null;
+end
+$$;
+create trigger after_interruption after update on reactor.jobs
+    for each row when (old.state = 'running' and new.state in ('pending', 'failed', 'cancelled'))
+    execute function reactor.after_interruption();
