@@ -20,7 +20,7 @@ from reactor.job import JobState
 from reactor.line import CONNECTION_LOST, SERVER_STOPS, TO_BE_REPEATED, Line
 from reactor.log import get_logger
 from reactor.outcome import Ending, Failed
-from reactor.recorder import Recorder
+from reactor.recorder import LOCK_WAIT_MS, LONE_LOCK_WAIT_MS, Recorder
 from reactor.settle import settle, settled
 
 log = get_logger(__name__)
@@ -120,24 +120,45 @@ class Settler:
 
     async def _write_progress(self) -> None:
         said, self._progress = self._progress, {}
-        if not said:
-            return
-        in_lock_order = sorted(said.items(), key=lambda item: item[1].job_id)
+        if said:
+            # The lock order.
+            await self._tell(sorted(said.items(), key=lambda item: item[1].job_id))
+
+    async def _tell(self, said: Sequence[tuple[UUID, _Said]]) -> None:
+        lock_wait_ms = LOCK_WAIT_MS if len(said) > 1 else LONE_LOCK_WAIT_MS
 
         async def write(connection: Connection) -> set[UUID]:
             records = await connection.fetch(
                 statements.PROGRESS,
-                [one.job_id for _, one in in_lock_order],
-                [attempt_id for attempt_id, _ in in_lock_order],
-                [one.fraction for _, one in in_lock_order],
-                [one.message for _, one in in_lock_order],
+                [one.job_id for _, one in said],
+                [attempt_id for attempt_id, _ in said],
+                [one.fraction for _, one in said],
+                [one.message for _, one in said],
+                lock_wait_ms,
             )
             return {record[0] for record in records}
 
-        written, _ = await self._line.insist(write)
-        for attempt_id, one in said.items():
+        try:
+            written, _ = await self._line.insist(write)
+        except asyncpg.LockNotAvailableError:
+            # A producer whose new job waits for this one has its row locked until it commits. The others don't wait.
+            for attempt_id, one in said:
+                if len(said) > 1:
+                    await self._tell([(attempt_id, one)])
+                else:
+                    self._later(partial(self._say_again, attempt_id, one))
+            return
+        for attempt_id, one in said:
             if not one.heard.done():
                 one.heard.set_result(attempt_id in written)
+
+    def _say_again(self, attempt_id: UUID, one: _Said) -> None:
+        newer = self._progress.pop(attempt_id, None)
+        self._progress[attempt_id] = one
+        if newer is not None:
+            heard = self.say(one.job_id, attempt_id, newer.fraction, newer.message)
+            heard.add_done_callback(partial(_answer, newer.heard))
+        self._work.set()
 
     async def _do_chores(self) -> None:
         while self._chores:

@@ -621,6 +621,38 @@ async def test_a_cancel_is_honoured_between_steps(
     assert await connection.fetchval("select started_at is not null from reactor.steps where name = 'b'")
 
 
+async def test_a_producers_lock_on_one_job_holds_up_no_others_progress(
+    database: str, registry: Registry, connection: Connection, until: Until
+) -> None:
+    """A job that waits for a running one, inserted in a transaction that stays open for a while."""
+    told: list[int] = []
+    locked_now = asyncio.Event()
+
+    @registry.register("work")
+    async def work(job: Job, ctx: Context) -> None:
+        await locked_now.wait()
+        for tenth in range(1, 4):
+            await ctx.progress(tenth / 10, f"{tenth} of 3")
+            told.append(job.id)
+
+    async with Reactor(database, registry=registry):
+        locked, other = await insert(connection), await insert(connection)
+        async with connect(database, name="producer") as producer:
+            running = "select count(*) = 2 from reactor.jobs where state = 'running'"
+            await until(lambda: producer.fetchval(running))
+            async with producer.transaction():
+                waiting = await insert(producer)
+                await producer.execute(
+                    "insert into reactor.dependencies (job_id, depends_on) values ($1, $2)", waiting, locked
+                )
+                await producer.execute("set constraints all immediate")
+                locked_now.set()
+                await until(lambda: told.count(other) == 3, within_seconds=10)
+                assert locked not in told
+        await until(lambda: told.count(locked) == 3)
+        await until(lambda: connection.fetchval("select bool_and(state = 'completed') from reactor.jobs"))
+
+
 async def test_somebodys_lock_on_one_job_holds_up_no_others_steps(
     database: str, registry: Registry, connection: Connection, row: Row, until: Until
 ) -> None:
@@ -631,6 +663,7 @@ async def test_somebodys_lock_on_one_job_holds_up_no_others_steps(
     async def work(job: Job, ctx: Context) -> None:
         may_end[job.id] = asyncio.Event()
         await ctx.step("a", may_end[job.id].wait)
+        await ctx.progress(0.5, "half")
         await ctx.step("b", asyncio.sleep, 0)
 
     async with Reactor(database, registry=registry):
