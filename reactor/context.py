@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
 import asyncpg
@@ -22,6 +22,9 @@ from reactor.settle import settle, settled
 from reactor.settler import Settler
 from reactor.steps import AT_ONCE, Step, Steps, Summary
 from reactor.submit import NewJob, encode_jobs, new_job
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncSession
 
 log = get_logger("reactor.job")
 
@@ -203,6 +206,14 @@ class Context:
             raise
 
     @asynccontextmanager
+    async def session(self) -> AsyncIterator["AsyncSession"]:
+        """The same transaction for SQLAlchemy. Leaving the block flushes; the session's own commit is none."""
+        from reactor.session import session_on
+
+        async with self.transaction() as connection, session_on(connection) as session:
+            yield session
+
+    @asynccontextmanager
     async def _root(self) -> AsyncIterator[Connection]:
         connection = await self._begin()
         try:
@@ -261,8 +272,7 @@ class Context:
     def note(self, error: BaseException) -> None:
         """Looks whether this is the end of the transaction, before that is forgotten."""
         if self._connection is not None:
-            undone = isinstance(error, (*TO_BE_REPEATED, asyncpg.AdminShutdownError, asyncpg.CrashShutdownError))
-            self.to_be_repeated |= undone or _is_gone(self._connection)
+            self.to_be_repeated |= _is_undoing(error) or _is_gone(self._connection)
 
     async def commit(self, ending: Ending) -> JobState | None:
         """Data, steps, children and end in one commit. None: the attempt was stale, and nothing of it is left."""
@@ -307,6 +317,15 @@ class Context:
         # The pool does away with a connection that it can't put in order; what we wanted of it is done by now.
         with suppress(asyncpg.PostgresError, *CONNECTION_LOST):
             await self._services.pool.release(connection)  # type: ignore[arg-type]
+
+
+def _is_undoing(error: BaseException | None) -> bool:
+    """The server's doing. SQLAlchemy, and others, raise something of their own because of it."""
+    while error is not None:
+        if isinstance(error, (*TO_BE_REPEATED, asyncpg.AdminShutdownError, asyncpg.CrashShutdownError)):
+            return True
+        error = error.__cause__
+    return False
 
 
 def _is_gone(connection: Connection) -> bool:
