@@ -153,7 +153,7 @@ async def test_groups_are_in_order_and_their_members_overlap(
             await barriers[day].wait()
             running.discard(f"{day}/{model}")
 
-        return await ctx.steps([[Step(f"{day}/{m}", run_model, day, m) for m in MODELS] for day in DAYS])
+        return await ctx.steps([[Step(f"{day}/{m}", run_model, day, m) for m in MODELS] for day in DAYS], at_once=99)
 
     await insert(connection)
     assert await run_until_idle(database, registry) == {JobState.COMPLETED: 1}
@@ -619,6 +619,32 @@ async def test_a_cancel_is_honoured_between_steps(
     assert called == ["a", "b"]
     assert await steps(connection) == {"a": "completed", "b": "pending", "c": "pending"}
     assert await connection.fetchval("select started_at is not null from reactor.steps where name = 'b'")
+
+
+async def test_a_shutdown_is_honoured_between_steps(
+    database: str, registry: Registry, connection: Connection, row: Row, until: Until
+) -> None:
+    """F9: the next pod goes on where this one stopped, at no cost."""
+    began = asyncio.Event()
+    called: list[str] = []
+
+    async def act(name: str) -> None:
+        called.append(name)
+        if name == "b" and not began.is_set():
+            began.set()
+            await asyncio.sleep(60)
+
+    @registry.register("work")
+    async def work(job: Job, ctx: Context) -> Summary:
+        return await ctx.steps([[Step(name, act, name)] for name in "abc"])
+
+    async with Reactor(database, registry=registry, grace_seconds=0):
+        job_id = await insert(connection)
+        await began.wait()
+    assert await steps(connection) == {"a": "completed", "b": "pending", "c": "pending"}
+    assert await run_until_idle(database, registry) == {JobState.COMPLETED: 1}
+    assert called == ["a", "b", "b", "c"]
+    assert (await row(job_id))["attempts"] == 1
 
 
 async def test_a_producers_lock_on_one_job_holds_up_no_others_progress(
