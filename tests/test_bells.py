@@ -58,7 +58,7 @@ async def test_new_and_runnable_jobs_ring_for_all_and_every_other_change_for_the
         assert await bell.rings() == new
         [first, second] = await claim(connection, worker, 10)
         assert await bell.rings() == feed
-        await connection.fetch(statements.PROGRESS, [first.id], [first.attempt_id], [0.5], ["half"])
+        await connection.fetch(statements.PROGRESS, [first.id], [first.attempt_id], [0.5], ["half"], 100)
         assert await bell.rings() == feed
         await settle(connection, [Ending(first.id, first.attempt_id, Completed())])
         assert await bell.rings() == feed
