@@ -1,13 +1,10 @@
 """What a handler has at hand besides its job: progress, steps, its transaction, children, resources, a log."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
-
-import asyncpg
 
 from reactor.database import Connection
 from reactor.encode import storable
@@ -22,15 +19,12 @@ from reactor.settle import settle, settled
 from reactor.settler import Settler
 from reactor.steps import AT_ONCE, Step, Steps, Summary
 from reactor.submit import NewJob, encode_jobs, new_job
+from reactor.transaction import Pool, Transaction
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
 
 log = get_logger("reactor.job")
-
-_AWAY_PAUSE_SECONDS = 0.5
-
-Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
 
 @dataclass(frozen=True)
@@ -47,7 +41,6 @@ class Context:
 
     __slots__ = (
         "_children",
-        "_connection",
         "_log",
         "_services",
         "_steps",
@@ -74,8 +67,7 @@ class Context:
         self._services = services
         self._steps: Steps | None = None
         self._children: list[NewJob] = []
-        self._connection: Connection | None = None
-        self._transaction: Any = None
+        self._transaction: Transaction | None = None
         self._log: Logger | None = None
 
     @property
@@ -194,12 +186,12 @@ class Context:
             raise TransactionInParallel
         completed_before = 0 if self._steps is None else self._steps.logbook.held_back
         try:
-            if self._connection is None:
+            if self._transaction is None:
                 async with self._root() as connection:
                     yield connection
             else:
-                async with self._connection.transaction():
-                    yield self._connection
+                async with self._transaction.connection.transaction():
+                    yield self._transaction.connection
         except BaseException as error:
             if self._steps is not None:
                 self._steps.logbook.undo(completed_before, error)
@@ -215,9 +207,9 @@ class Context:
 
     @asynccontextmanager
     async def _root(self) -> AsyncIterator[Connection]:
-        connection = await self._begin()
+        self._transaction = await Transaction.begin(self._services.pool, self.check)
         try:
-            yield connection
+            yield self._transaction.connection
         except BaseException as error:
             self.note(error)
             await self.roll_back()
@@ -228,7 +220,7 @@ class Context:
         """For a step: if it fails, what it did in the transaction is undone, also if the transaction began with it."""
         if self.own_steps.in_parallel:
             yield
-        elif self._connection is not None:
+        elif self._transaction is not None:
             async with self.transaction():
                 yield
         else:
@@ -240,30 +232,9 @@ class Context:
                 await self.roll_back()
                 raise
 
-    async def _begin(self) -> Connection:
-        """A database that is away is waited for: without it this attempt could not end in any way."""
-        while True:
-            try:
-                return await self._try_to_begin()
-            except (*CONNECTION_LOST, *SERVER_STOPS):
-                await asyncio.sleep(_AWAY_PAUSE_SECONDS)
-                self.check()
-
-    async def _try_to_begin(self) -> Connection:
-        connection: Any = await self._services.pool.acquire()
-        # An old snapshot would not show the jobs that wait for this one when it ends.
-        transaction = connection.transaction(isolation="read_committed")
-        try:
-            await transaction.start()
-        except BaseException:
-            await self._services.pool.release(connection)
-            raise
-        self._connection, self._transaction = connection, transaction
-        return self._connection
-
     @property
     def in_transaction(self) -> bool:
-        return self._connection is not None
+        return self._transaction is not None
 
     def ending(self, outcome: Outcome, with_children: bool) -> Ending:
         children = encode_jobs(self._children) if with_children and self._children else None
@@ -271,16 +242,17 @@ class Context:
 
     def note(self, error: BaseException) -> None:
         """Looks whether this is the end of the transaction, before that is forgotten."""
-        if self._connection is not None:
-            self.to_be_repeated |= _is_undoing(error) or _is_gone(self._connection)
+        if self._transaction is not None:
+            self.to_be_repeated |= self._transaction.is_undone_by(error)
 
     async def commit(self, ending: Ending) -> JobState | None:
         """Data, steps, children and end in one commit. None: the attempt was stale, and nothing of it is left."""
-        assert self._connection is not None
+        assert self._transaction is not None
+        connection = self._transaction.connection
         try:
             state = None
-            if await self._record_steps(self._connection):
-                state = (await settle(self._connection, [ending])).get(self.job.id)
+            if await self._record_steps(connection):
+                state = (await settle(connection, [ending])).get(self.job.id)
             if state is None:
                 await self.roll_back()
                 return None
@@ -289,7 +261,7 @@ class Context:
             self.to_be_repeated = isinstance(error, (*TO_BE_REPEATED, *CONNECTION_LOST, *SERVER_STOPS))
             await self.roll_back()
             raise
-        await self._give_back()
+        self._transaction = None
         return state
 
     async def _record_steps(self, connection: Connection) -> bool:
@@ -303,34 +275,6 @@ class Context:
         return states.get(self.job.id)
 
     async def roll_back(self) -> None:
-        if self._connection is None:
-            return
-        try:
-            await self._transaction.rollback()
-        except (asyncpg.PostgresError, *CONNECTION_LOST):
-            if not _is_gone(self._connection):
-                self._connection.terminate()
-        await self._give_back()
-
-    async def _give_back(self) -> None:
-        connection, self._connection, self._transaction = self._connection, None, None
-        # The pool does away with a connection that it can't put in order; what we wanted of it is done by now.
-        with suppress(asyncpg.PostgresError, *CONNECTION_LOST):
-            await self._services.pool.release(connection)  # type: ignore[arg-type]
-
-
-def _is_undoing(error: BaseException | None) -> bool:
-    """The server's doing. SQLAlchemy, and others, raise something of their own because of it."""
-    while error is not None:
-        if isinstance(error, (*TO_BE_REPEATED, asyncpg.AdminShutdownError, asyncpg.CrashShutdownError)):
-            return True
-        error = error.__cause__
-    return False
-
-
-def _is_gone(connection: Connection) -> bool:
-    """A pool takes a connection that died away from whoever has it, who can't even ask any more."""
-    try:
-        return connection.is_closed()
-    except asyncpg.InterfaceError:
-        return True
+        if self._transaction is not None:
+            await self._transaction.roll_back()
+            self._transaction = None
