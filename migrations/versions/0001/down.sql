@@ -5,7 +5,7 @@ drop function reactor.chain, reactor.submit_many, reactor.place, reactor.submit,
 drop type reactor.claimed;
 drop table reactor.audit, reactor.schedules, reactor.queues, reactor.workers, reactor.attempts, reactor.steps,
     reactor.dependencies, reactor.jobs, reactor.settings;
-drop function reactor.after_interruption, reactor.after_jobs_updated, reactor.check_dependencies, reactor.connect_dependencies,
+drop function reactor.after_jobs_updated, reactor.check_dependencies, reactor.connect_dependencies,
     reactor.first_dependency, reactor.find_cycle, reactor.reconsider, reactor.lock_predecessors, reactor.resolve,
     reactor.free_scopes, reactor.lock_scopes, reactor.scope_lock_class, reactor.before_insert, reactor.touch,
     reactor.after_gates_changed, reactor.after_steps_written, reactor.after_insert, reactor.first_insert, reactor.ring_feed, reactor.ring_jobs,
