@@ -7,9 +7,10 @@ from reactor.embed import Reactor
 from reactor.errors import ReactorError
 from reactor.job import Job, JobState
 from reactor.lease import heartbeat
-from reactor.outcome import Cancelled, Completed, Fail, Partial, Retry, Snooze
+from reactor.outcome import Cancelled, Completed, Fail, Partial, Retry, Skip, Snooze
 from reactor.pipeline import Pipeline, SubmittedPipeline
 from reactor.registry import Registry, around, get_handler, lifespan, register, schedule
+from reactor.steps import Step, Summary
 from reactor.submit import NewJob, Submitted, submit, submit_many
 from reactor.thread import SyncContext
 from reactor.wait import Finished, wait
@@ -31,9 +32,12 @@ __all__ = [
     "ReactorError",
     "Registry",
     "Retry",
+    "Skip",
     "Snooze",
+    "Step",
     "Submitted",
     "SubmittedPipeline",
+    "Summary",
     "SyncContext",
     "around",
     "chain_job",

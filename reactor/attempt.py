@@ -106,6 +106,8 @@ class Attempt:
         done = isinstance(outcome, Completed | Partial)
         ending = self.context.ending(outcome, with_children=done)
         if not self.context.in_transaction:
+            if done:
+                await self.context.close()
             return ending
         if not done:
             await self.context.roll_back()

@@ -1,31 +1,32 @@
-"""What a handler has at hand besides its job: progress, its transaction, children, resources, a log."""
+"""What a handler has at hand besides its job: progress, steps, its transaction, children, resources, a log."""
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
-
-import asyncpg
 
 from reactor import statements
 from reactor.database import Connection
 from reactor.encode import storable
+from reactor.errors import TransactionInParallel
 from reactor.job import Job, JobState
-from reactor.line import CONNECTION_LOST, SERVER_GONE, SERVER_STOPS, TO_BE_REPEATED
+from reactor.line import CONNECTION_LOST, SERVER_STOPS, TO_BE_REPEATED
 from reactor.log import Logger, get_logger
-from reactor.outcome import Cancelled, Ending, Outcome
-from reactor.settle import settle
+from reactor.logbook import Logbook
+from reactor.outcome import Cancelled, Completed, Ending, Outcome
+from reactor.record import record_steps
+from reactor.settle import settle, settled
 from reactor.settler import Settler
+from reactor.steps import AT_ONCE, Step, Steps, Summary
 from reactor.submit import encode_jobs, new_job
+from reactor.transaction import Pool, Transaction
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncSession
 
 log = get_logger("reactor.job")
-
-_AWAY_PAUSE_SECONDS = 0.5
-
-Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
 
 @dataclass(frozen=True)
@@ -51,13 +52,15 @@ class Context:
 
     __slots__ = (
         "_children",
-        "_connection",
         "_log",
         "_services",
+        "_steps",
         "_transaction",
         "is_abandoned",
         "job",
         "stop_reason",
+        "tells_fraction",
+        "tells_message",
         "to_be_repeated",
     )
 
@@ -69,10 +72,13 @@ class Context:
         """The handler does not stop, and nobody waits for it."""
         self.to_be_repeated = False
         """The server undid the transaction, and nobody's to blame: a deadlock, a lost connection."""
+        self.tells_fraction = False
+        self.tells_message = False
+        """The handler itself does: its steps keep silent."""
         self._services = services
+        self._steps: Steps | None = None
         self._children: list[str] = []
-        self._connection: Connection | None = None
-        self._transaction: Any = None
+        self._transaction: Transaction | None = None
         self._log: Logger | None = None
 
     @property
@@ -117,7 +123,20 @@ class Context:
             raise ValueError(f"progress is a fraction from 0 to 1, not {fraction!r}")
         if message is not None:
             message = storable(message)
-        if not await self._services.settler.progress(self.job.id, self.job.attempt_id, fraction, message):
+        self.tells_fraction |= fraction is not None
+        self.tells_message |= message is not None
+        self.hold(await self._services.settler.progress(self.job.id, self.job.attempt_id, fraction, message))
+
+    def say(self, fraction: float | None, message: str | None) -> None:
+        """Progress that follows from the steps. Nobody waits for it."""
+        fraction = None if self.tells_fraction else fraction
+        message = None if self.tells_message else message
+        if fraction is not None or message is not None:
+            self._services.settler.say(self.job.id, self.job.attempt_id, fraction, message)
+
+    def hold(self, held: bool) -> None:
+        """The database's word on whether the job is still this attempt's. Raises Cancelled if it is not."""
+        if not held:
             self.stop_reason = self.stop_reason or "The job was taken from this attempt."
         self.check()
 
@@ -127,7 +146,9 @@ class Context:
 
     async def committed(self) -> JobState | None:
         """In which state this attempt has left its job, by the database's account. None: it was taken from it."""
-        return await self._services.settler.settled(self.job.id, self.job.attempt_id)
+        ending = self.ending(Completed(), with_children=False)
+        states = await self._services.settler.ask(lambda connection: settled(connection, [ending]))
+        return states.get(self.job.id)
 
     def anew(self) -> "Context":
         """For running the handler once more within this attempt."""
@@ -140,7 +161,7 @@ class Context:
         """The jobs that this one waited for, with their results, in the order of their ids."""
         self.check()
         # Its own connection where it has one: others may have all of the pool's, and wait for theirs as well.
-        source = self._connection or self._services.pool
+        source = self._transaction.connection if self._transaction else self._services.pool
         records = await source.fetch(statements.UPSTREAM, self.job.id)
         return [
             Upstream(record["id"], record["job_type"], JobState(record["state"]), _decoded(record["result"]))
@@ -155,6 +176,38 @@ class Context:
         # As text: the caller may go on with its payload. And what can't be stored is refused where it can be blamed.
         self._children.append(encode_jobs([new_job(job_type, payload, options)])[1:-1])
 
+    async def step(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Calls the function, an `async def` or a `def` (in a thread), and keeps what it returns: a later attempt gets
+        that, and does not call it again.
+
+        What the function raises is kept as the step's error and raised here. Its result is anything that JSON can hold.
+        """
+        return await self.own_steps.one(Step(name, function, *arguments))
+
+    async def steps(self, groups: Iterable[Iterable[Step]], *, at_once: int = AT_ONCE) -> Summary:
+        """Groups one after the other, the steps of a group in parallel, so many at once. All are planned first, so that
+        everybody sees what is to come. One that fails stops none of the others.
+
+        The job's state follows from its steps: a handler can return the summary, or something of its own.
+        """
+        return await self.own_steps.all(groups, at_once)
+
+    @property
+    def own_steps(self) -> Steps:
+        """Few handlers have any."""
+        if self._steps is None:
+            self._steps = Steps(self, Logbook(self, self._services.settler))
+        return self._steps
+
+    def outcome(self, result: dict[str, Any] | None) -> Outcome:
+        """What a handler's return means for its job."""
+        return Completed(result) if self._steps is None else self._steps.logbook.outcome(result)
+
+    async def close(self) -> None:
+        """Before an end without a transaction: its steps' last words."""
+        if self._steps is not None:
+            await self._steps.logbook.close()
+
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
         """The attempt's one transaction: committed with its children and its end when the handler returns.
@@ -162,47 +215,63 @@ class Context:
         Leaving the block does not commit. An exception that leaves it undoes what the block did.
         """
         self.check()
-        if self._connection is None:
-            connection = await self._begin()
+        if self._steps is not None and self._steps.in_parallel:
+            raise TransactionInParallel
+        completed_before = 0 if self._steps is None else self._steps.logbook.held_back
+        try:
+            if self._transaction is None:
+                async with self._root() as connection:
+                    yield connection
+            else:
+                async with self._transaction.connection.transaction():
+                    yield self._transaction.connection
+        except BaseException as error:
+            if self._steps is not None:
+                self._steps.logbook.undo(completed_before, error)
+            raise
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator["AsyncSession"]:
+        """The same transaction for SQLAlchemy. Leaving the block flushes; the session's own commit is none."""
+        from reactor.session import session_on
+
+        async with self.transaction() as connection, session_on(connection) as session:
+            yield session
+
+    @asynccontextmanager
+    async def _root(self) -> AsyncIterator[Connection]:
+        transaction = await Transaction.begin(self._services.pool, self.check)
+        if self._transaction is not None:
+            await transaction.roll_back()
+            raise RuntimeError("An attempt has one transaction: two tasks can't begin it at the same time.")
+        self._transaction = transaction
+        try:
+            yield transaction.connection
+        except BaseException as error:
+            self.note(error)
+            await self.roll_back()
+            raise
+
+    @asynccontextmanager
+    async def undoing(self) -> AsyncIterator[None]:
+        """For a step: if it fails, what it did in the transaction is undone, also if the transaction began with it."""
+        if self.own_steps.in_parallel:
+            yield
+        elif self._transaction is not None:
+            async with self.transaction():
+                yield
+        else:
             try:
-                yield connection
+                yield
             except BaseException as error:
                 self.note(error)
+                self.own_steps.logbook.undo(0, error)
                 await self.roll_back()
                 raise
-        else:
-            async with self._connection.transaction():
-                yield self._connection
-
-    async def _begin(self) -> Connection:
-        """A database that is away is waited for: without it this attempt could not end in any way."""
-        while True:
-            try:
-                return await self._try_to_begin()
-            except (*CONNECTION_LOST, *SERVER_STOPS):
-                await asyncio.sleep(_AWAY_PAUSE_SECONDS)
-                self.check()
-
-    async def _try_to_begin(self) -> Connection:
-        connection: Any = await self._services.pool.acquire()
-        # An old snapshot would not show the jobs that wait for this one when it ends.
-        transaction = connection.transaction(isolation="read_committed")
-        try:
-            await transaction.start()
-            # A handler may take its time. Said in each transaction: the pool resets what is set for the session.
-            await connection.execute("set local idle_in_transaction_session_timeout = 0")
-            self.check()
-            if self._connection is not None:
-                raise RuntimeError("An attempt has one transaction: two tasks can't begin it at the same time.")
-        except BaseException:
-            await self._release(connection)
-            raise
-        self._connection, self._transaction = connection, transaction
-        return connection  # type: ignore[no-any-return]
 
     @property
     def in_transaction(self) -> bool:
-        return self._connection is not None
+        return self._transaction is not None
 
     def ending(self, outcome: Outcome, with_children: bool) -> Ending:
         children = f"[{','.join(self._children)}]" if with_children and self._children else None
@@ -210,15 +279,18 @@ class Context:
 
     def note(self, error: BaseException) -> None:
         """Looks whether this is the end of the transaction, before that is forgotten."""
-        if self._connection is not None:
-            self.to_be_repeated |= isinstance(error, (*TO_BE_REPEATED, *SERVER_GONE)) or _is_lost(self._connection)
+        if self._transaction is not None:
+            self.to_be_repeated |= self._transaction.is_undone_by(error)
 
     async def commit(self, ending: Ending) -> JobState | None:
-        """Data, children and end in one commit. None: the attempt was stale, and nothing of it is left."""
-        assert self._connection is not None
+        """Data, steps, children and end in one commit. None: the attempt was stale, and nothing of it is left."""
+        assert self._transaction is not None
+        connection = self._transaction.connection
         try:
-            states = await settle(self._connection, [ending])
-            if not states:
+            state = None
+            if await self._record_steps(connection):
+                state = (await settle(connection, [ending])).get(self.job.id)
+            if state is None:
                 await self.roll_back()
                 return None
             await self._transaction.commit()
@@ -226,30 +298,18 @@ class Context:
             self.to_be_repeated = isinstance(error, (*TO_BE_REPEATED, *CONNECTION_LOST, *SERVER_STOPS))
             await self.roll_back()
             raise
-        connection, self._connection, self._transaction = self._connection, None, None
-        await self._release(connection)
-        return states[self.job.id]
+        self._transaction = None
+        return state
+
+    async def _record_steps(self, connection: Connection) -> bool:
+        records = [] if self._steps is None else self._steps.logbook.last_records()
+        return not records or self.job.attempt_id in await record_steps(connection, records)
 
     async def roll_back(self) -> None:
-        connection, transaction = self._connection, self._transaction
-        if connection is None:
-            return
         # First, because it may be interrupted, and called again.
-        self._connection = self._transaction = None
-        try:
-            await transaction.rollback()
-        except (asyncpg.PostgresError, *CONNECTION_LOST):
-            _drop(connection)
-        except asyncio.CancelledError:
-            _drop(connection)
-            raise
-        finally:
-            await self._release(connection)
-
-    async def _release(self, connection: Any) -> None:
-        # The pool does away with a connection that it can't put in order; what we wanted of it is done by now.
-        with suppress(asyncpg.PostgresError, *CONNECTION_LOST):
-            await self._services.pool.release(connection)
+        transaction, self._transaction = self._transaction, None
+        if transaction is not None:
+            await transaction.roll_back()
 
     def end(self) -> None:
         """What the handler left behind, a task perhaps, gets nothing more from here."""
@@ -259,18 +319,6 @@ class Context:
 async def chain_job(parent: Context, job_type: str, payload: Mapping[str, Any] | None = None, **options: Any) -> None:
     """The same as `parent.chain`, for those who look for it by this name."""
     await parent.chain(job_type, payload, **options)
-
-
-def _is_lost(connection: Connection) -> bool:
-    try:
-        return connection.is_closed()
-    except asyncpg.InterfaceError:
-        return True  # the pool has noticed, and taken it back
-
-
-def _drop(connection: Connection) -> None:
-    if not _is_lost(connection):
-        connection.terminate()
 
 
 def _decoded(result: Any) -> Any:

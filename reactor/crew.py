@@ -14,7 +14,7 @@ from reactor.begun import Begun
 from reactor.context import Services
 from reactor.counts import Counts
 from reactor.database import Connection
-from reactor.execute import describe
+from reactor.describe import describe
 from reactor.job import Job, JobState
 from reactor.lease import Worker
 from reactor.log import get_logger

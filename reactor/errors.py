@@ -226,6 +226,21 @@ class HandlerUnknown(ReactorError, KeyError):
         self.job_type = job_type
 
 
+class StepInvalid(ReactorError):
+    def __init__(self, name: object, why: str, remedy: str) -> None:
+        super().__init__(f"The step {name!r} can't be used: {why}.", remedy)
+        self.name = name
+
+
+class TransactionInParallel(ReactorError):
+    def __init__(self) -> None:
+        super().__init__(
+            "ctx.transaction() can't be used while steps run in parallel: it is one connection.",
+            "Give them connections of their own (docs/handlers.md: What handlers share), "
+            "or run them one by one with at_once=1.",
+        )
+
+
 class AppInvalid(ReactorError):
     def __init__(self, app: str, why: str, remedy: str) -> None:
         super().__init__(f"The module {app} can't be used: {why}.", remedy)

@@ -1,7 +1,6 @@
 """Calls a job's handler once, and tells as a value how that ended."""
 
 import asyncio
-import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack
@@ -9,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from reactor.context import Context
+from reactor.describe import describe
 from reactor.encode import encode
 from reactor.outcome import Completed, Errored, Fail, Failed, Outcome, Partial, Retry, Snooze, Snoozed, in_seconds
 from reactor.registry import Around, Handler
 from reactor.signature import PayloadInvalid
+from reactor.steps import Summary
 from reactor.thread import run_in_thread
-
-_LONGEST_ERROR = 8000
 
 
 async def execute(handler: Handler, context: Context, arounds: Sequence[Around], executor: Executor) -> Outcome:
@@ -46,7 +45,7 @@ async def execute(handler: Handler, context: Context, arounds: Sequence[Around],
         if context.to_be_repeated:
             raise
         return errored(handler, job.attempts, error)
-    return _outcome(handler, returned)
+    return _outcome(handler, context, returned)
 
 
 def _call(handler: Handler, context: Context, executor: Executor) -> Awaitable[Any]:
@@ -70,11 +69,14 @@ async def _surrounded(arounds: Sequence[Around], context: Context, call: Callabl
     raise raised
 
 
-def _outcome(handler: Handler, returned: Any) -> Outcome:
+def _outcome(handler: Handler, context: Context, returned: Any) -> Outcome:
     """Looks at once whether it can be stored: what is settled as done takes children and data with it."""
+    if isinstance(returned, Summary):
+        returned = returned.counts
     if returned is None:
-        return Completed()
-    outcome = returned if isinstance(returned, Completed | Partial) else Completed(returned)
+        return context.outcome(None)
+    said = isinstance(returned, Completed | Partial)
+    outcome: Completed | Partial = returned if said else Completed(returned)
     result: Any = outcome.result
     message: Any = outcome.message
     try:
@@ -88,8 +90,10 @@ def _outcome(handler: Handler, returned: Any) -> Outcome:
         if found is not None and not isinstance(found, allowed):
             return Failed(
                 f"{handler.name} returned {type(found).__name__}; a handler returns a dict, a pydantic model, nothing, "
-                "or a result and a text in Completed(...) or Partial(...)."
+                "what ctx.steps(...) returned, or a result and a text in Completed(...) or Partial(...)."
             )
+    if not said:
+        return context.outcome(result)
     return outcome if result is outcome.result else replace(outcome, result=result)
 
 
@@ -100,11 +104,3 @@ def errored(handler: Handler, attempt: int, error: BaseException) -> Errored | F
     except Exception as mistake:
         return Failed(f"{describe(error)}\n\nAnd its backoff failed: {describe(mistake)}")
     return Errored(describe(error), delay)
-
-
-def describe(error: BaseException) -> str:
-    """The error in a line, then where it came from."""
-    line = "".join(traceback.format_exception_only(error)).strip()
-    frames = "".join(traceback.format_tb(error.__traceback__)[1:])
-    text = f"{line}\n\n{frames}".strip()
-    return text if len(text) <= _LONGEST_ERROR else text[:_LONGEST_ERROR] + " …"

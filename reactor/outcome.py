@@ -78,6 +78,10 @@ class Snooze(Exception):
         self.message = message
 
 
+class Skip(Exception):
+    """Raised by a step: there is nothing to do. It is recorded as skipped, and stands in nobody's way."""
+
+
 class Cancelled(asyncio.CancelledError):
     """Raised in a handler whose attempt must stop. Not an Exception, so that `except Exception` lets it through."""
 

@@ -9,7 +9,7 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 import asyncpg
@@ -17,15 +17,17 @@ import asyncpg
 from reactor import statements
 from reactor.database import Connection
 from reactor.job import JobState
-from reactor.line import Line
+from reactor.line import CONNECTION_LOST, SERVER_STOPS, TO_BE_REPEATED, Line
 from reactor.log import get_logger
-from reactor.outcome import Completed, Ending, Failed
+from reactor.outcome import Ending, Failed
+from reactor.recorder import LOCK_WAIT_MS, LONE_LOCK_WAIT_MS, Recorder
 from reactor.settle import settle, settled
 
 log = get_logger(__name__)
+Answer = TypeVar("Answer")
 
 BATCH = 500
-_LOCK_WAIT_MS = 1000
+_ENDINGS_LOCK_WAIT_MS = 1000
 _BLOCKED_PAUSE_SECONDS = 0.5
 
 
@@ -53,6 +55,8 @@ class Settler:
         self._progress: dict[UUID, _Said] = {}
         self._chores: deque[Callable[[Connection], Awaitable[object]]] = deque()
         self._work = asyncio.Event()
+        self._recorder = Recorder(line, self._work.set)
+        self.record = self._recorder.record
         self._is_writing = False
         self._blocked: set[asyncio.TimerHandle] = set()
         self.batches = 0
@@ -66,35 +70,47 @@ class Settler:
         self._chores.append(chore)
         self._work.set()
 
+    async def ask(self, question: Callable[[Connection], Awaitable[Answer]]) -> Answer:
+        """The same for who needs the answer, or the error."""
+        heard: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+        async def chore(connection: Connection) -> None:
+            try:
+                answer = await question(connection)
+            except (*TO_BE_REPEATED, *CONNECTION_LOST, *SERVER_STOPS):
+                raise  # to be asked again
+            except Exception as error:
+                if not heard.done():
+                    heard.set_exception(error)
+            else:
+                if not heard.done():
+                    heard.set_result(answer)
+
+        self.do(chore)
+        return await heard
+
     async def progress(self, job_id: int, attempt_id: UUID, fraction: float | None, message: str | None) -> bool:
         """Returns when it is written. False: the attempt is stale. Who says nothing learns just that."""
+        return await asyncio.shield(self.say(job_id, attempt_id, fraction, message))
+
+    def say(self, job_id: int, attempt_id: UUID, fraction: float | None, message: str | None) -> "asyncio.Future[bool]":
+        """The same for who does not wait for it."""
         heard = asyncio.get_running_loop().create_future()
         before = self._progress.pop(attempt_id, None)
         said = _Said(job_id, fraction, message, heard)
         self._progress[attempt_id] = said if before is None else _merged(before, said)
         self._work.set()
-        return await asyncio.shield(heard)
+        return heard
 
     def _put_back(self, attempt_id: UUID, said: _Said) -> None:
         since = self._progress.pop(attempt_id, None)
         self._progress[attempt_id] = said if since is None else _merged(said, since)
         self._work.set()
 
-    async def settled(self, job_id: int, attempt_id: UUID) -> JobState | None:
-        """In which state this attempt has left its job, when it can't know itself. None: it was stale."""
-        answer: asyncio.Future[JobState | None] = asyncio.get_running_loop().create_future()
-
-        async def look(connection: Connection) -> None:
-            found = await settled(connection, [Ending(job_id, attempt_id, Completed())])
-            if not answer.done():
-                answer.set_result(found.get(job_id))
-
-        self.do(look)
-        return await answer
-
     @property
     def is_idle(self) -> bool:
-        return not (self._endings or self._progress or self._chores or self._blocked or self._is_writing)
+        waiting = self._endings or self._progress or self._chores or self._blocked or self._is_writing
+        return not waiting and self._recorder.is_idle
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -102,8 +118,9 @@ class Settler:
             await self._work.wait()
             self._work.clear()
             self._is_writing = True
-            while self._endings or self._progress or self._chores:
-                # An attempt's last word on its progress belongs before its end.
+            while self._endings or self._progress or self._chores or self._recorder.has_work:
+                # An attempt's last word on its steps and its progress belongs before its end.
+                await self._recorder.write()
                 await self._write_progress()
                 await self._write_endings()
                 await self._do_chores()
@@ -117,6 +134,7 @@ class Settler:
 
     async def _say(self, said: dict[UUID, _Said]) -> None:
         in_lock_order = sorted(said.items(), key=lambda item: item[1].job_id)
+        lock_wait_ms = LOCK_WAIT_MS if len(said) > 1 else LONE_LOCK_WAIT_MS
 
         async def write(connection: Connection) -> set[UUID]:
             records = await connection.fetch(
@@ -125,7 +143,7 @@ class Settler:
                 [attempt_id for attempt_id, _ in in_lock_order],
                 [one.fraction for _, one in in_lock_order],
                 [one.message for _, one in in_lock_order],
-                _LOCK_WAIT_MS,
+                lock_wait_ms,
             )
             return {record[0] for record in records}
 
@@ -164,7 +182,7 @@ class Settler:
         try:
             # Somebody's open transaction may have one of the rows: the others don't wait for it long.
             states, repeated = await self._line.insist(
-                lambda connection: settle(connection, endings, lock_wait_ms=_LOCK_WAIT_MS)
+                lambda connection: settle(connection, endings, lock_wait_ms=_ENDINGS_LOCK_WAIT_MS)
             )
         except asyncpg.PostgresError as error:
             # One of them can't be written. In a batch of its own it stands in nobody's way.

@@ -1,17 +1,20 @@
 """Runs a plain function in a thread, with a context whose calls wait for their answers."""
 
 import asyncio
-import contextvars
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, TypeVar
 from uuid import UUID
 
 from reactor.context import Context, Upstream
 from reactor.database import Connection
+from reactor.in_thread import in_thread
 from reactor.job import Job
 from reactor.log import Logger
+from reactor.logbook import as_result
+from reactor.outcome import Skip
+from reactor.steps import AT_ONCE, Step, Summary
 
 Answer = TypeVar("Answer")
 
@@ -79,17 +82,48 @@ class SyncContext:
     def chain(self, job_type: str, payload: Mapping[str, Any] | None = None, **options: Any) -> None:
         self._wait(self._context.chain(job_type, payload, **options))
 
+    def step(self, name: str, function: Callable[..., Answer], *arguments: Any) -> Any:
+        """As Context.step; the function is called in this thread."""
+        logbook = self._context.own_steps.logbook
+        if not self._wait(logbook.begin(name)):
+            return logbook.results[name]
+        try:
+            with self._block(self._context.undoing()):
+                result = as_result(name, function(*arguments))
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            self._wait(logbook.fail(name, error))
+            if isinstance(error, Skip):
+                return None
+            raise
+        return self._wait(logbook.succeed(name, result))
+
+    def steps(self, groups: Iterable[Iterable[Step]], *, at_once: int = AT_ONCE) -> Summary:
+        """As Context.steps; each plain function is called in a thread of its own."""
+        return self._wait(self._context.steps(groups, at_once=at_once))
+
     @contextmanager
     def transaction(self) -> Iterator[SyncConnection]:
-        block = self._context.transaction()
-        connection = self._wait(block.__aenter__())
-        try:
+        with self._block(self._context.transaction()) as connection:
             yield SyncConnection(connection, self._wait)
+
+    @contextmanager
+    def _block(self, block: AbstractAsyncContextManager[Answer]) -> Iterator[Answer]:
+        async def enter() -> Answer:
+            return await block.__aenter__()
+
+        async def leave() -> None:
+            await block.__aexit__(None, None, None)
+
+        entered = self._wait(enter())
+        try:
+            yield entered
         except BaseException as error:
             # Also when the attempt must stop: what the block did is undone in any case.
             self._settle_block(block.__aexit__(type(error), error, error.__traceback__))
             raise
-        self._answer(block.__aexit__(None, None, None))
+        self._answer(leave())
 
     def _settle_block(self, leaving: Awaitable[Any]) -> None:
         async def leave() -> None:
@@ -115,23 +149,5 @@ class SyncContext:
 async def run_in_thread(
     executor: Executor, function: Callable[..., Answer], arguments: Callable[[Any], tuple[Any, ...]], context: Context
 ) -> Answer:
-    """Waits for the function's real end, also when it was told to stop: a thread that runs on must not be forgotten
-    before it is given up."""
-    loop = asyncio.get_running_loop()
-    sync = SyncContext(context, loop)
-    carrier = contextvars.copy_context()
-
-    def call() -> Answer:
-        try:
-            return function(*arguments(sync))
-        except (StopIteration, GeneratorExit) as error:
-            # A future can't carry these: nobody would ever be told that the thread has ended.
-            raise RuntimeError(f"the handler raised {type(error).__name__}") from error
-
-    future = loop.run_in_executor(executor, carrier.run, call)
-    while True:
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            if future.done() or context.is_abandoned:
-                raise
+    sync = SyncContext(context, asyncio.get_running_loop())
+    return await in_thread(executor, lambda: function(*arguments(sync)), lambda: context.is_abandoned)

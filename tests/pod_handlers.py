@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from reactor import Context, Job, SyncContext, register
+from reactor import Context, Job, Step, Summary, SyncContext, register
 
 
 def mark(job: Job, word: str) -> None:
@@ -140,3 +140,17 @@ async def forks(job: Job) -> None:
         time.sleep(30)  # noqa: ASYNC251
         os._exit(0)
     await asyncio.sleep(seconds(job))
+
+
+@register("simulation")
+async def simulation(job: Job, ctx: Context) -> Summary:
+    """Two models over three days. On the second day one of them does not end, the first time."""
+
+    async def run_model(day: int, model: str) -> None:
+        mark(job, f"day{day}/{model}")
+        if (day, model) == (2, "slow") and Path(os.environ["POD_MARKS"]).read_text().count("day2/slow") == 1:
+            await asyncio.sleep(600)
+
+    return await ctx.steps(
+        [[Step(f"day{day}/{model}", run_model, day, model) for model in ("quick", "slow")] for day in (1, 2, 3)]
+    )

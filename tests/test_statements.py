@@ -59,17 +59,28 @@ async def running(connection: Connection, row: Row) -> dict[str, Any]:
     await register_worker(connection, worker, 60)
     job_id = await connection.fetchval("insert into reactor.jobs (job_type, scope) values ('work', 's') returning id")
     assert await claim_one(connection, worker, job_id)
+    # Named as the texts that statements are given below.
+    await connection.execute(
+        "insert into reactor.steps (job_id, name, position) values ($1, 'completed', 0), ($1, 'released', 1)", job_id
+    )
     return await row(job_id)
+
+
+async def steps(connection: Connection) -> list[asyncpg.Record]:
+    return await connection.fetch("select * from reactor.steps order by position")
 
 
 @pytest.mark.parametrize("name", sorted(set(ALL) - set(NOT_AN_ATTEMPTS)))
 async def test_a_stale_attempt_changes_nothing(
     connection: Connection, running: dict[str, Any], name: str, row: Row
 ) -> None:
-    """F5, F7, D5: called with the right job and a wrong attempt or worker, no statement changes a running job."""
+    """F5, F7, D5: called with the right job and a wrong attempt or worker, no statement changes a running job or its
+    steps."""
+    before = await steps(connection)
     prepared = await connection.prepare(ALL[name])
     await prepared.fetch(*(stale_argument(p, running["id"]) for p in prepared.get_parameters()))
     assert await row(running["id"]) == running
+    assert await steps(connection) == before
 
 
 async def test_those_that_are_exempt_do_take_the_job(connection: Connection, running: dict[str, Any], row: Row) -> None:
@@ -82,8 +93,8 @@ async def test_those_that_are_exempt_do_take_the_job(connection: Connection, run
 
 async def test_the_right_attempt_does_change_it(connection: Connection, running: dict[str, Any], row: Row) -> None:
     """Or the test above would prove nothing."""
-    for name in ("PROGRESS", "SETTLE"):
-        before = await row(running["id"])
+    for name in ("PLAN_STEPS", "RECORD_STEPS", "PROGRESS", "SETTLE"):
+        before = await row(running["id"]), await steps(connection)
         prepared = await connection.prepare(ALL[name])
         arguments = [stale_argument(p, running["id"]) for p in prepared.get_parameters()]
         own = [
@@ -91,4 +102,4 @@ async def test_the_right_attempt_does_change_it(connection: Connection, running:
             for a in arguments
         ]
         await prepared.fetch(*own)
-        assert await row(running["id"]) != before, name
+        assert (await row(running["id"]), await steps(connection)) != before, name

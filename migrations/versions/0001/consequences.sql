@@ -5,6 +5,7 @@ create function reactor.after_jobs_updated() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     ended bigint[];
+    interrupted bigint[];
     runnable boolean;
     scopes_too boolean;
     freed text[];
@@ -12,9 +13,10 @@ begin
     -- Rows that had ended before may be among these; to resolve them again changes nothing.
     select
         array_agg(u.id) filter (where u.state in ('completed', 'partial', 'failed', 'cancelled')),
+        array_agg(u.id) filter (where u.state in ('pending', 'failed', 'cancelled') and u.locked_at is not null),
         bool_or(u.state = 'pending' and not u.parked),
         bool_or(u.scope is not null and u.worker_id is null)
-    into ended, runnable, scopes_too
+    into ended, interrupted, runnable, scopes_too
     from updated u;
 
     if ended is not null then
@@ -68,6 +70,11 @@ begin
     end if;
     if runnable then
         perform reactor.ring_jobs();
+    end if;
+    -- An attempt that ends without finishing its job leaves steps behind that run no more; a crashed one can't say so.
+    if interrupted is not null then
+        update reactor.steps s set state = 'pending', changed = pg_current_xact_id()
+        where s.job_id = any (interrupted) and s.state = 'running';
     end if;
     perform reactor.ring_feed();
     return null;

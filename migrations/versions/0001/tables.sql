@@ -162,7 +162,14 @@ create table reactor.steps (
     finished_at timestamptz,
     primary key (job_id, name)
 ) with (fillfactor = 80);
-comment on table reactor.steps is 'Units of work inside a job. A finished step is not run again on a retry.';
+comment on table reactor.steps is 'Units of work inside a job. A completed step is not run again on a retry.';
+comment on column reactor.steps.name is 'unique in its job';
+comment on column reactor.steps.position is 'the order in which the handler planned them';
+comment on column reactor.steps.state is
+    'pending (with a started_at: it was interrupted), running, completed, failed or skipped (there was nothing to do, or it is no part of the plan any more)';
+comment on column reactor.steps.result is 'what the step returned; a later attempt gets it without running the step';
+comment on column reactor.steps.error is 'why it failed, or was skipped';
+comment on column reactor.steps.changed is 'the transaction that last changed the row; progress streams resume by it';
 
 create table reactor.attempts (
     job_id bigint not null references reactor.jobs on delete cascade,
