@@ -326,7 +326,7 @@ async def test_what_is_claimed_while_it_is_being_stopped_does_not_begin(
         reactor._stopping = True  # or another incarnation would run it
         reactor._runner.interrupt()
         await lock.rollback()
-        await until(lambda: reactor.counts.claimed == 1)
+        await until(lambda: reactor._running.done())
     after = await row(job_id)
     assert (began, after["state"], after["attempts"]) == ([], "pending", 0)
     assert await connection.fetchval("select count(*) from reactor.attempts") == 0

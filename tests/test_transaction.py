@@ -572,7 +572,7 @@ async def test_a_timeout_that_meets_the_commit_does_not_run_the_handler_again(
 
     async def slow_and_lost(self: Any) -> None:
         await asyncio.sleep(0.15)
-        self._connection.terminate()
+        self.connection.terminate()
         raise asyncpg.ConnectionDoesNotExistError("lost")
 
     @registry.register("work", max_attempts=1, timeout_seconds=0.1)
