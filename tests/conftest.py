@@ -20,9 +20,11 @@ import pytest
 import structlog
 
 from reactor.database import Connection, connect
-from reactor.embedded import installed_versions
+from reactor.embedded import installed_versions, start_embedded
+from reactor.embedded.account import server_account
 from reactor.lease import Worker, register_worker
 from reactor.log import get_logger
+from reactor.migrate import migrate
 from reactor.registry import Registry
 from reactor.runner import Plan, Runner
 from reactor.testing import Databases, quick_folder, server_for_tests
@@ -105,6 +107,30 @@ def folder() -> Iterator[Path]:
     folder.chmod(0o711)
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+async def pooled(folder: Path) -> AsyncIterator[tuple[str, str]]:
+    """Two addresses of a migrated database: through pgbouncer in transaction mode, and past it."""
+    program = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin:/opt/homebrew/bin")
+    if not program:
+        pytest.skip("there is no pgbouncer: apt-get install pgbouncer (or brew)")
+    with start_embedded(folder, version=18, options={"fsync": "off"}) as server:
+        await migrate(server.url())
+        config = folder / "pgbouncer.ini"
+        config.write_text(
+            f"[databases]\n* = host={server.socket_folder} user=postgres\n[pgbouncer]\n"
+            f"unix_socket_dir={server.socket_folder}\nlisten_port=6432\nauth_type=any\npool_mode=transaction\n"
+        )
+        account = server_account()  # it refuses root, as the server does
+        account.own(config)
+        process = subprocess.Popen([program, config], stderr=subprocess.DEVNULL, **account.subprocess_options())
+        try:
+            await until((server.socket_folder / ".s.PGSQL.6432").exists)
+            yield f"{server.url()}&port=6432", server.url()
+        finally:
+            process.terminate()
+            process.wait()
 
 
 class Pod:

@@ -1,11 +1,7 @@
 """`reactor doctor` finds what is wrong, and nothing where nothing is."""
 
-import asyncio
-import shutil
-import subprocess
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,12 +9,9 @@ import pytest
 from reactor import doctor
 from reactor.database import Connection, connect
 from reactor.doctor import Finding, Level, examine
-from reactor.embedded import EmbeddedServer, start_embedded
-from reactor.embedded.account import server_account
+from reactor.embedded import start_embedded
 from reactor.locate import Location
 from reactor.migrate import migrate
-
-PGBOUNCER = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin:/opt/homebrew/bin")
 
 
 async def findings(url: str, listen_url: str = "", environment: Mapping[str, str] | None = None) -> dict[str, Finding]:
@@ -89,35 +82,10 @@ async def test_notifications_that_do_not_arrive_are_a_problem(
     assert (await findings(database, listen_url=server))["notifications"].level is Level.PROBLEM
 
 
-@asynccontextmanager
-async def pooler_before(server: EmbeddedServer, folder: Path) -> AsyncIterator[str]:
-    """pgbouncer in transaction mode, as the server's own account: it refuses root too."""
-    assert PGBOUNCER
-    config = folder / "pgbouncer.ini"
-    config.write_text(
-        f"[databases]\n* = host={server.socket_folder} user=postgres\n"
-        f"[pgbouncer]\nunix_socket_dir={server.socket_folder}\nlisten_port=6432\nauth_type=any\npool_mode=transaction\n"
-    )
-    account = server_account()
-    account.own(config)
-    process = subprocess.Popen([PGBOUNCER, config], stderr=subprocess.DEVNULL, **account.subprocess_options())
-    try:
-        async with asyncio.timeout(10):
-            while not (server.socket_folder / ".s.PGSQL.6432").exists():
-                await asyncio.sleep(0.02)
-        yield f"{server.url()}&port=6432"
-    finally:
-        process.terminate()
-        process.wait()
-
-
-@pytest.mark.skipif(not PGBOUNCER, reason="there is no pgbouncer: apt-get install pgbouncer (or brew)")
-async def test_a_pooler_in_between_is_found(folder: Path) -> None:
-    with start_embedded(folder, version=18, options={"fsync": "off"}) as server:
-        await migrate(server.url())
-        async with pooler_before(server, folder) as url:
-            found = await findings(url)
-            assert found["pooler"].level is Level.WARNING
-            assert "REACTOR_LISTEN_URL" in found["pooler"].remedy
-            found = await findings(url, listen_url=server.url())
-            assert (found["pooler"].level, found["notifications"].level) == (Level.OK, Level.OK)
+async def test_a_pooler_in_between_is_found(pooled: tuple[str, str]) -> None:
+    through_pooler, direct = pooled
+    found = await findings(through_pooler)
+    assert found["pooler"].level is Level.WARNING
+    assert "REACTOR_LISTEN_URL" in found["pooler"].remedy
+    found = await findings(through_pooler, listen_url=direct)
+    assert (found["pooler"].level, found["notifications"].level) == (Level.OK, Level.OK)
