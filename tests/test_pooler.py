@@ -8,7 +8,10 @@ from reactor.database import connect
 StartPod = Callable[..., Awaitable[Any]]
 Until = Callable[..., Awaitable[Any]]
 
-JOBS = "insert into reactor.jobs (job_type) select t from unnest('{noop,ledger,fan_out}'::text[]) t, generate_series(1, 30)"
+JOBS = (
+    "insert into reactor.jobs (job_type) "
+    "select t from unnest('{noop,ledger,fan_out}'::text[]) t cross join generate_series(1, 30)"
+)
 
 
 async def test_jobs_run_by_polling_alone(start_pod: StartPod, pooled: tuple[str, str], until: Until) -> None:
