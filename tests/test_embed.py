@@ -148,9 +148,10 @@ async def test_it_leaves_no_task_thread_or_file_behind(
         tasks, files = len(asyncio.all_tasks()), open_files()
         for _ in range(100):
             await burst(reactor)
-        await until(lambda: (len(asyncio.all_tasks()), open_files()) == (tasks, files))
+        await until(lambda: len(asyncio.all_tasks()) <= tasks and open_files() <= files)
     tasks, files = len(asyncio.all_tasks()), open_files()
     for _ in range(5):
         async with Reactor(database, registry=registry) as reactor:
             await burst(reactor)
-    await until(lambda: (len(asyncio.all_tasks()), open_files()) == (tasks, files))
+    # What had been closed may have been counted before it was gone: fewer is fine.
+    await until(lambda: len(asyncio.all_tasks()) <= tasks and open_files() <= files)
