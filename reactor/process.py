@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import ctypes
+import gc
 import json
 import logging
 import os
@@ -68,6 +69,7 @@ class Process:
         configure_logging(orders.log_level, as_json=orders.log_as_json)
         try:
             runner = self._prepare(orders)
+            _spare_the_collector()
             _run(self._work(orders, runner))
         except ReactorError as error:
             self._tell("failed", message=error.message, remedy=error.remedy, exit_code=error.exit_code)
@@ -131,6 +133,14 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
     else:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(work)
+
+
+def _spare_the_collector() -> None:
+    """Thousands of jobs a second are many short-lived objects, none of them in a cycle: looking for cycles after every
+    700 of them, and through all modules now and then, took a tenth of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 50, 50)
 
 
 def _end_with(supervisor_pid: int) -> None:

@@ -93,6 +93,8 @@ class Runner:
         self._dry = False
         """The last claim got all there was."""
         self._is_cramped = False
+        self._enough = 1
+        """Room to be waited for while cramped: worked out when the waiting begins, and not at the end of each job."""
         """It sleeps for want of room, whatever else is due."""
         self._looks: deque[float] = deque()
         self._promoted_at = 0.0
@@ -216,7 +218,9 @@ class Runner:
         """Until something is rung, ended or due. Without room only the stock and the schedules have to be looked
         after."""
         due = self._next_stock if self._stopping else min(self._next_stock, self._next_tick)
-        self._is_cramped = not self._has_room()
+        ahead = self._ahead()
+        self._enough = max(1, ahead // 2) - ahead
+        self._is_cramped = self._crew.room < self._enough
         if self._claims and not self._is_cramped:
             due = min(due, self._next_look(), self._next_poll, self._next_promotion)
         timer = self._loop.call_at(min(due, self._loop.time() + 3600), self._wakeup.set)
@@ -384,5 +388,5 @@ class Runner:
     def _on_ended(self) -> None:
         if self._plan.once:
             self._look_now()  # its own transaction may have made others runnable
-        elif not self._claims or (self._is_cramped and self._has_room()):
+        elif not self._claims or (self._is_cramped and self._crew.room >= self._enough):
             self._wakeup.set()
