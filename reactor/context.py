@@ -1,13 +1,11 @@
 """What a handler has at hand besides its job: progress, steps, its transaction, children, resources, a log."""
 
-import json
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from reactor import statements
 from reactor.database import Connection
 from reactor.encode import storable
 from reactor.errors import TransactionInParallel
@@ -22,6 +20,7 @@ from reactor.settler import Settler
 from reactor.steps import AT_ONCE, Step, Steps, Summary
 from reactor.submit import encode_jobs, new_job
 from reactor.transaction import Pool, Transaction
+from reactor.upstream import Upstream, upstream
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
@@ -36,15 +35,6 @@ class Services:
     settler: Settler
     pool: Pool
     resources: Mapping[str, Any]
-
-
-class Upstream(NamedTuple):
-    """A job that this one waited for."""
-
-    id: int
-    job_type: str | None
-    state: JobState
-    result: dict[str, Any] | None
 
 
 class Context:
@@ -161,12 +151,10 @@ class Context:
         """The jobs that this one waited for, with their results, in the order of their ids."""
         self.check()
         # Its own connection where it has one: others may have all of the pool's, and wait for theirs as well.
-        source = self._transaction.connection if self._transaction else self._services.pool
-        records = await source.fetch(statements.UPSTREAM, self.job.id)
-        return [
-            Upstream(record["id"], record["job_type"], JobState(record["state"]), _decoded(record["result"]))
-            for record in records
-        ]
+        if self._transaction is not None:
+            return await upstream(self._transaction.connection, self.job.id)
+        async with self._services.pool.acquire() as connection:
+            return await upstream(connection, self.job.id)  # type: ignore[arg-type]
 
     async def chain(self, job_type: str, payload: Mapping[str, Any] | None = None, **options: Any) -> None:
         """A job to be created when this one is settled, in its pipeline; `options` are the further fields of NewJob.
@@ -319,8 +307,3 @@ class Context:
 async def chain_job(parent: Context, job_type: str, payload: Mapping[str, Any] | None = None, **options: Any) -> None:
     """The same as `parent.chain`, for those who look for it by this name."""
     await parent.chain(job_type, payload, **options)
-
-
-def _decoded(result: Any) -> Any:
-    """A handler may have given its connection a codec for jsonb."""
-    return json.loads(result) if isinstance(result, str) else result

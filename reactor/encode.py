@@ -28,3 +28,13 @@ def encode(value: Any) -> str:
 def storable(text: str) -> str:
     """People's texts come from anywhere: what PostgreSQL's text can't hold is replaced."""
     return text.replace("\0", "\ufffd").encode(errors="replace").decode()
+
+
+def decoded(value: Any) -> Any:
+    """A connection may have a codec for jsonb, or not. What Python can't read (too deep, too long) stays text."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value

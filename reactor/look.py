@@ -1,6 +1,5 @@
 """Looks at jobs: the newest, page by page, or one with all that is known about it."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,6 +8,7 @@ from uuid import UUID
 
 from reactor import statements
 from reactor.database import Connection
+from reactor.encode import decoded
 from reactor.errors import JobUnknown, PipelineUnknown
 from reactor.job import JobState
 
@@ -68,9 +68,9 @@ async def find_job(connection: Connection, job_id: int) -> dict[str, Any]:
         raise JobUnknown(job_id)
     job = dict(record)
     for name in ("payload", "result"):
-        job[name] = _decoded(job[name])
+        job[name] = decoded(job[name])
     for name in ("dependencies", "steps", "earlier_attempts"):
-        job[name] = [_with_times(_decoded(row)) for row in job[name]]
+        job[name] = [_with_times(decoded(row)) for row in job[name]]
     return job
 
 
@@ -90,16 +90,6 @@ async def look_at_gates(connection: Connection) -> Gates:
         if record["queue"] is not None
     ]
     return Gates(records[0]["draining"], queues)
-
-
-def _decoded(value: Any) -> Any:
-    """A connection may have a codec for jsonb, or not. What Python can't read (too deep, too long) stays text."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        return value
 
 
 def _with_times(row: Mapping[str, Any]) -> dict[str, Any]:

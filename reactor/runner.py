@@ -25,6 +25,7 @@ from reactor.registry import Registry
 from reactor.settle import give_back_unbegun
 from reactor.settler import Settler
 from reactor.tick import tick
+from reactor.unhandled import Unhandled
 
 log = get_logger(__name__)
 
@@ -32,8 +33,6 @@ log = get_logger(__name__)
 _LOOK_AGAIN_SECONDS = (0.01, 0.04, 0.16, 0.64)
 _PROMOTION_PAUSE_SECONDS = 0.1
 _PROMOTION_BATCH = 1000
-_REPORT_PAUSE_SECONDS = 5.0
-_REPORT_AGAIN_SECONDS = 600.0
 _FAILED_PAUSE_SECONDS = 1.0
 _TICK_AGAIN_SECONDS = 5.0
 _NEVER = float("inf")
@@ -93,17 +92,16 @@ class Runner:
         self._dry = False
         """The last claim got all there was."""
         self._is_cramped = False
-        self._enough = 1
-        """Room to be waited for while cramped: worked out when the waiting begins, and not at the end of each job."""
         """It sleeps for want of room, whatever else is due."""
+        self._enough = 1
+        """Room to be waited for then: worked out when the waiting begins, and not at the end of each job."""
         self._looks: deque[float] = deque()
         self._promoted_at = 0.0
         self._next_promotion = 0.0
         self._next_poll = _NEVER
         self._next_stock = _NEVER
         self._next_tick = _NEVER if plan.once or plan.inherits else 0.0
-        self._next_report = 0.0
-        self._reported: dict[tuple[str, str], float] = {}
+        self._unhandled = Unhandled(self._line)
 
     @property
     def is_listening(self) -> bool:
@@ -218,8 +216,7 @@ class Runner:
         """Until something is rung, ended or due. Without room only the stock and the schedules have to be looked
         after."""
         due = self._next_stock if self._stopping else min(self._next_stock, self._next_tick)
-        ahead = self._ahead()
-        self._enough = max(1, ahead // 2) - ahead
+        self._enough = self._room_worthwhile()
         self._is_cramped = self._crew.room < self._enough
         if self._claims and not self._is_cramped:
             due = min(due, self._next_look(), self._next_poll, self._next_promotion)
@@ -261,7 +258,7 @@ class Runner:
         if rung:
             promoted = await self._promote()
         if polled or (not jobs and not promoted):
-            await self._report_unhandled()
+            await self._unhandled.report(self._loop.time())
         return bool(jobs or promoted)
 
     async def _claim(self) -> list[Job]:
@@ -324,17 +321,6 @@ class Runner:
             pause = _TICK_AGAIN_SECONDS
         self._next_tick = self._loop.time() + min(pause, self._plan.poll_seconds or _NEVER)
 
-    async def _report_unhandled(self) -> None:
-        now = self._loop.time()
-        if now < self._next_report:
-            return
-        self._next_report = now + _REPORT_PAUSE_SECONDS
-        records, _ = await self._line.insist(lambda connection: connection.fetch(statements.UNHANDLED, 100))
-        for queue, job_type in records:
-            if now - self._reported.get((queue, job_type), -_NEVER) >= _REPORT_AGAIN_SECONDS:
-                self._reported[queue, job_type] = now
-                log.warning("no live pod has a handler for these jobs", job_type=job_type, queue=queue)
-
     # How much to claim
 
     def _room(self) -> int:
@@ -342,9 +328,12 @@ class Runner:
         return room if self._budget is None else min(room, self._budget)
 
     def _has_room(self) -> bool:
+        return self._crew.room >= self._room_worthwhile()
+
+    def _room_worthwhile(self) -> int:
         """One free place is worth a claim where jobs take long; where they fly through, many share one."""
         ahead = self._ahead()
-        return self._crew.room + ahead >= max(1, ahead // 2)
+        return max(1, ahead // 2) - ahead
 
     def _ahead(self) -> int:
         return self._pace.ahead(self._loop.time(), self.counts.ended)

@@ -149,14 +149,17 @@ class Settler:
 
         try:
             written, _ = await self._line.insist(write)
-        except asyncpg.LockNotAvailableError:
-            # Somebody's open transaction has one of the rows: the others are heard without it.
+        except asyncpg.PostgresError as error:
+            # One of them can't be written, or somebody's open transaction has its row: the others are heard without it.
             if len(said) > 1:
                 for attempt_id, one in in_lock_order:
                     await self._say({attempt_id: one})
-            else:
-                [(attempt_id, one)] = said.items()
+                return
+            [(attempt_id, one)] = said.items()
+            if isinstance(error, asyncpg.LockNotAvailableError):
                 self._later(lambda: self._put_back(attempt_id, one))
+            elif not one.heard.done():
+                one.heard.set_exception(error)
             return
         for attempt_id, one in said.items():
             if not one.heard.done():
@@ -232,5 +235,9 @@ def _merged(before: _Said, after: _Said) -> _Said:
 
 
 def _answer(waiting: "asyncio.Future[bool]", done: "asyncio.Future[bool]") -> None:
-    if not waiting.done():
+    if waiting.done() or done.cancelled():
+        return
+    if (error := done.exception()) is not None:
+        waiting.set_exception(error)
+    else:
         waiting.set_result(done.result())

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, TypeVar
 from uuid import UUID
 
-from reactor.context import Context, Upstream
+from reactor.context import Context
 from reactor.database import Connection
 from reactor.in_thread import in_thread
 from reactor.job import Job
@@ -15,6 +15,7 @@ from reactor.log import Logger
 from reactor.logbook import as_result
 from reactor.outcome import Skip
 from reactor.steps import AT_ONCE, Step, Summary
+from reactor.upstream import Upstream
 
 Answer = TypeVar("Answer")
 

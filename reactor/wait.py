@@ -1,13 +1,13 @@
 """Waits for a job to end."""
 
 import asyncio
-import json
 import os
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from reactor import statements
 from reactor.database import connect
+from reactor.encode import decoded
 from reactor.errors import JobUnknown, SettingsInvalid
 from reactor.job import JobState
 
@@ -39,7 +39,7 @@ async def wait(job_id: int, url: str | None = None, *, timeout_seconds: float | 
             if row is None:
                 raise JobUnknown(job_id)
             if (state := JobState(row["state"])).is_terminal:
-                return Finished(job_id, state, row["result"] and json.loads(row["result"]), row["error"])
+                return Finished(job_id, state, decoded(row["result"]), row["error"])
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_SECONDS):
                     await changed.wait()

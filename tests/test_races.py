@@ -9,6 +9,7 @@ from typing import Any
 from reactor import Context, Job, Registry, SyncContext
 from reactor.database import Connection, connect
 from reactor.embed import Reactor
+from reactor.testing import run_until_idle
 
 Row = Callable[[int], Awaitable[dict[str, Any]]]
 Until = Callable[..., Awaitable[Any]]
@@ -475,3 +476,29 @@ async def test_a_stock_taking_does_not_give_back_what_is_being_given_up(
                 assert (await row(job_id))["attempts"] == 1
         finally:
             let_go.set()
+
+
+async def test_progress_that_the_database_refuses_is_its_own_jobs_affair(
+    database: str, connection: Connection, row: Row, registry: Registry
+) -> None:
+    """Whatever is refused, by a trigger of somebody's say, must not end the worker that all of them share."""
+    await connection.execute(
+        "create function refuse() returns trigger language plpgsql as $$ begin raise 'not here'; end $$;"
+        "create trigger refuse before update of progress on reactor.jobs for each row "
+        "when (new.progress = 0.25 and new.progress is distinct from old.progress) execute function refuse()"
+    )
+
+    @registry.register("work", max_attempts=1)
+    async def work(job: Job, ctx: Context) -> None:
+        await ctx.progress(job.payload["progress"])
+
+    ids = [
+        await connection.fetchval(
+            "insert into reactor.jobs (job_type, payload) values ('work', $1) returning id",
+            f'{{"progress": {progress}}}',
+        )
+        for progress in (0.5, 0.25, 0.75)
+    ]
+    await run_until_idle(database, registry)
+    assert [(await row(job_id))["state"] for job_id in ids] == ["completed", "failed", "completed"]
+    assert "not here" in (await row(ids[1]))["error"]
