@@ -1,21 +1,43 @@
 """The ASGI application: what is asked for where."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from reactor.settings import Settings
+from reactor_http.edge import Check, Edge
 from reactor_http.health import live, ready
+from reactor_http.problem import Problem
 
 
-def create_app(database_url: str) -> Starlette:
+def create_app(
+    database_url: str,
+    settings: Settings | None = None,
+    *,
+    listen_url: str | None = None,
+    checks: Mapping[str, Check] | None = None,
+) -> Starlette:
+    """To be served, or mounted into another Starlette or FastAPI application.
+
+    `listen_url`: a direct way to the same server, past a pooler. `checks`: what else /health/ready must find well.
+    """
     app = Starlette(
         routes=[
             Route("/health/live", live),
             Route("/health/ready", ready),
             Mount("/", StaticFiles(directory=Path(__file__).parent / "page", html=True)),
-        ]
+        ],
+        exception_handlers={Problem: _refuse},
     )
-    app.state.database_url = database_url
+    app.state.edge = Edge(database_url, listen_url or database_url, settings or Settings(), checks or {})
     return app
+
+
+async def _refuse(request: Request, problem: Exception) -> Response:
+    assert isinstance(problem, Problem)
+    return problem.response()

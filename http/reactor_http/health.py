@@ -6,6 +6,7 @@ from starlette.responses import JSONResponse
 from reactor.database import connect
 from reactor.errors import ReactorError
 from reactor.revision import check_revision
+from reactor_http.edge import edge_of
 
 
 async def live(request: Request) -> JSONResponse:
@@ -15,7 +16,7 @@ async def live(request: Request) -> JSONResponse:
 async def ready(request: Request) -> JSONResponse:
     """Takes a new connection each time, since that is what would fail; short, since probes give up soon."""
     try:
-        async with connect(request.app.state.database_url, name="reactor health", timeout_seconds=2) as connection:
+        async with connect(edge_of(request).url, name="reactor health", timeout_seconds=2) as connection:
             revision = await check_revision(connection)
     except ReactorError as error:
         return JSONResponse({"status": "unavailable", "database": error.message}, status_code=503)

@@ -65,7 +65,9 @@ async def _up(settings: Settings, app: str, demo: bool, log_level: str) -> int:
             # Progress is served as long as there is any: the server goes last.
             tasks.create_task(supervisor.run()).add_done_callback(lambda _: stop.set())
             greet = _greeting(location, app)
-            tasks.create_task(serve_app(create_app(location.url), settings, stop, on_listening=greet))
+            pod = {"pod": lambda: supervisor.is_well}
+            edge = create_app(location.url, settings, listen_url=location.listen_url, checks=pod)
+            tasks.create_task(serve_app(edge, settings, stop, on_listening=greet))
             if demo:
                 tasks.create_task(_submit_demo(location))
     click.echo("Stopped.")
@@ -80,9 +82,8 @@ async def _serve(settings: Settings) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-        await serve_app(
-            create_app(location.url), settings, stop, on_listening=lambda address: log.info("serving", address=address)
-        )
+        app = create_app(location.url, settings, listen_url=location.listen_url)
+        await serve_app(app, settings, stop, on_listening=lambda address: log.info("serving", address=address))
 
 
 async def _submit_demo(location: Location) -> None:
