@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from reactor.settings import Settings
+from reactor.settings import Settings, read_settings
 from reactor_http.edge import Check, Edge
 from reactor_http.health import live, ready
 from reactor_http.problem import Problem
@@ -34,7 +34,7 @@ def create_app(
         ],
         exception_handlers={Problem: _refuse},
     )
-    app.state.edge = Edge(database_url, listen_url or database_url, settings or Settings(), checks or {})
+    app.state.edge = Edge(database_url, listen_url or database_url, settings or read_settings({}), checks or {})
     return app
 
 
