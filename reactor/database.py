@@ -51,7 +51,7 @@ async def open_connection(url: str, *, name: str, timeout_seconds: float = 10, p
         connection = await asyncpg.connect(
             _for_asyncpg(url),
             timeout=timeout_seconds,
-            server_settings={"application_name": name},
+            server_settings={"application_name": name, "timezone": "UTC"},
             statement_cache_size=100 if prepares else 0,
         )
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:

@@ -76,3 +76,6 @@ REMOVE_SCHEDULE: Final = _load("remove_schedule")
 
 SERVER_FACTS: Final = _load("server_facts")
 OLDEST_TRANSACTIONS: Final = _load("oldest_transactions")
+
+FEED: Final = _load("feed")
+OVERVIEW: Final = _load("overview")

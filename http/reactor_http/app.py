@@ -11,6 +11,7 @@ from starlette.staticfiles import StaticFiles
 
 from reactor.settings import Settings, read_settings
 from reactor_http.edge import Check, Edge
+from reactor_http.events import all_events, pipeline_events
 from reactor_http.health import live, ready
 from reactor_http.problem import Problem
 
@@ -30,6 +31,8 @@ def create_app(
         routes=[
             Route("/health/live", live),
             Route("/health/ready", ready),
+            Route("/v1/events", all_events),
+            Route("/v1/pipelines/{pipeline_id}/events", pipeline_events),
             Mount("/", StaticFiles(directory=Path(__file__).parent / "page", html=True)),
         ],
         exception_handlers={Problem: _refuse},

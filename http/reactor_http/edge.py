@@ -9,6 +9,7 @@ from starlette.requests import Request
 
 from reactor.database import Connection, open_pool
 from reactor.settings import Settings
+from reactor_http.streams import Streams
 
 Check = Callable[[], bool]
 
@@ -22,6 +23,7 @@ class Edge:
         self.listen_url = listen_url
         self.settings = settings
         self.checks = dict(checks)
+        self.streams = Streams(url, listen_url, most=5000, most_per_caller=500)
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
 
     @asynccontextmanager
@@ -32,6 +34,7 @@ class Edge:
             yield cast(Connection, connection)
 
     async def close(self) -> None:
+        await self.streams.close()
         if self._pool is not None:
             self._pool.terminate()
 

@@ -1,0 +1,278 @@
+"""Asks the database what has changed, once for all readers, and hands it out."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+from uuid import UUID
+
+import asyncpg
+
+from reactor import statements
+from reactor.cursor import Cursor, Snapshot
+from reactor.database import Connection
+from reactor.errors import PipelineUnknown, ReactorError
+from reactor.line import CONNECTION_LOST, SERVER_STOPS, TO_BE_REPEATED, Line
+from reactor.log import get_logger
+from reactor.topic import Batch, Change, Reader, Topic, grouped
+
+log = get_logger(__name__)
+
+AT_MOST = 500
+"""Pipelines that a reader of all of them is told of one by one; beyond that it starts over."""
+
+# A row whose transaction found the bell rung a moment ago may become visible only after we have looked.
+_LOOK_AGAIN_SECONDS = (0.02, 0.08, 0.32)
+_POLL_SECONDS = 2.0
+_JOIN_GAP_SECONDS = 0.005
+_FIRST_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 2.0
+_NEVER = float("inf")
+
+_KINDS = {1: "job", 2: "step", 3: "pipeline"}
+
+
+class Question(NamedTuple):
+    tip: Snapshot | None
+    """What everybody who is up to date has seen."""
+    watched: list[UUID]
+    newcomers: list[tuple[UUID | None, Snapshot | None]]
+
+
+class Desk:
+    """One question at a time; whoever comes meanwhile is part of the next. The answer is of one snapshot, so that all
+    readers are at the same place after it."""
+
+    def __init__(
+        self, line: Line, statement: str, arguments: Callable[[Question], Sequence[object]], gap: float
+    ) -> None:
+        """`gap`: at least so many seconds between two questions."""
+        self.topics: dict[UUID | None, Topic] = {}
+        self.ticks = 0
+        self.lag_seconds = 0.0
+        """From the last ring to the handing out of what it told of."""
+        self.is_well = True
+        self._line = line
+        self._statement = statement
+        self._arguments = arguments
+        self._gap = gap
+        self._joining: list[Reader] = []
+        self._tip: Cursor | None = None
+        self._wakeup = asyncio.Event()
+        self._rung_at: float | None = None
+        self._looks: deque[float] = deque()
+        self._asked_at = 0.0
+        self._took = 0.0
+
+    def ring(self) -> None:
+        if self.topics:
+            self._rung_at = self._rung_at or asyncio.get_running_loop().time()
+            self._wakeup.set()
+
+    def join(self, pipeline_id: UUID | None, cursor: Cursor | None, reset: str = "") -> Reader:
+        topic = self.topics.get(pipeline_id) or self.topics.setdefault(pipeline_id, Topic(pipeline_id))
+        topic.watched_by += 1
+        reader = Reader(topic, cursor, reset)
+        self._joining.append(reader)
+        self._wakeup.set()
+        return reader
+
+    def leave(self, reader: Reader) -> None:
+        reader.is_gone = True
+        reader.topic.readers.discard(reader)
+        reader.topic.watched_by -= 1
+        if not reader.topic.watched_by:
+            del self.topics[reader.topic.pipeline_id]
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        pause = _FIRST_PAUSE_SECONDS
+        try:
+            while True:
+                await self._until_due()
+                try:
+                    await self._tick()
+                except (ReactorError, asyncpg.PostgresError, *CONNECTION_LOST, *SERVER_STOPS, *TO_BE_REPEATED) as error:
+                    if self.is_well:
+                        log.warning("the feed can't ask the database", error=str(error) or type(error).__name__)
+                    self.is_well = False
+                    self._rung_at = self._rung_at or asyncio.get_running_loop().time()
+                    await asyncio.sleep(pause)
+                    pause = min(_LONGEST_PAUSE_SECONDS, pause * 2)
+                else:
+                    self.is_well, pause = True, _FIRST_PAUSE_SECONDS
+        finally:
+            await self._line.close()
+
+    async def _until_due(self) -> None:
+        loop = asyncio.get_running_loop()
+        while (due := self._due()) > loop.time():
+            timer = loop.call_at(min(due, loop.time() + 3600), self._wakeup.set)
+            await self._wakeup.wait()
+            timer.cancel()
+            self._wakeup.clear()
+
+    def _due(self) -> float:
+        if self._joining:
+            return self._asked_at + _JOIN_GAP_SECONDS
+        if not self.topics:
+            return _NEVER
+        # A database that takes long to answer is not asked all the time.
+        soonest = self._asked_at + max(self._gap, 2 * self._took)
+        if self._rung_at:
+            return soonest
+        return max(soonest, min(self._looks[0] if self._looks else _NEVER, self._asked_at + _POLL_SECONDS))
+
+    # One question
+
+    async def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        rung_at, self._rung_at = self._rung_at, None
+        newcomers, self._joining = [one for one in self._joining if not one.is_gone], []
+        groups = grouped(newcomers)
+        watched = [topic for topic in self.topics.values() if topic.readers]
+        try:
+            head, *rows = await self._line.once(lambda connection: self._ask(connection, watched, groups))
+        except BaseException:
+            self._joining = newcomers + self._joining
+            raise
+        here = Cursor(head["name"], head["snapshot"])
+        self.ticks += 1
+        self._hand_out(rows, here, watched, groups)
+        self._tip = here
+        self._asked_at, self._took = loop.time(), loop.time() - began
+        self._plan_looks(rung_at)
+
+    async def _ask(
+        self, connection: Connection, watched: list[Topic], groups: list[list[Reader]]
+    ) -> list[asyncpg.Record]:
+        question = Question(
+            self._tip.snapshot if self._tip and watched else None,
+            [topic.pipeline_id for topic in watched if topic.pipeline_id],
+            [(one.topic.pipeline_id, one.cursor.snapshot if one.cursor else None) for one, *_ in groups],
+        )
+        return await connection.fetch(self._statement, *self._arguments(question))
+
+    def _plan_looks(self, rung_at: float | None) -> None:
+        if rung_at is not None:
+            self.lag_seconds = self._asked_at - rung_at
+            self._looks = deque(self._asked_at + pause for pause in _LOOK_AGAIN_SECONDS)
+        while self._looks and self._looks[0] <= self._asked_at:
+            self._looks.popleft()
+
+    def _hand_out(
+        self, rows: list[asyncpg.Record], here: Cursor, watched: list[Topic], groups: list[list[Reader]]
+    ) -> None:
+        if self._tip is not None and self._tip.epoch != here.epoch:
+            self._start_over(watched, "the database is another one, or was restored or failed over")
+            watched = []
+        answers = {place: list(answer) for place, answer in groupby(rows, key=lambda row: row["place"])}
+        self._tell_watchers(answers.get(0, []), here, watched)
+        for place, group in enumerate(groups, 1):
+            self._welcome(group, answers.get(place, []), here)
+
+    def _tell_watchers(self, rows: list[asyncpg.Record], here: Cursor, watched: list[Topic]) -> None:
+        for topic, answer in _by_topic(rows, {topic.pipeline_id: topic for topic in watched}):
+            if _is_too_much(topic, answer):
+                self._start_over([topic], "too much has changed at once")
+            elif changes := _changes(topic, answer):
+                topic.add(changes, here, _end_of(topic, answer), self.ticks)
+
+    def _welcome(self, group: list[Reader], rows: list[asyncpg.Record], here: Cursor) -> None:
+        topic, cursor, reset = group[0].topic, group[0].cursor, group[0].reset
+        if cursor and (why := _why_not(cursor, here) or (_is_too_much(topic, rows) and "too much has changed since")):
+            for reader in group:
+                self._again(reader, why)
+            return
+        if topic.pipeline_id and not any(row["rank"] == 3 for row in rows):
+            for reader in group:
+                reader.fail(PipelineUnknown(topic.pipeline_id))
+            return
+        changes = _changes(topic, rows, all_of_them=cursor is None)
+        batch = Batch(
+            changes,
+            here,
+            _end_of(topic, rows),
+            is_snapshot=cursor is None,
+            is_overview=topic.pipeline_id is None,
+            reset=reset,
+        )
+        for reader in group:
+            if not reader.is_gone:
+                reader.give(batch, self.ticks)
+                reader.topic.readers.add(reader)
+
+    def _start_over(self, topics: list[Topic], why: str) -> None:
+        for topic in topics:
+            for reader in list(topic.readers):
+                topic.readers.discard(reader)
+                self._again(reader, why)
+
+    def _again(self, reader: Reader, why: str) -> None:
+        if not reader.is_gone:
+            reader.cursor, reader.reset = None, why
+            self._joining.append(reader)
+            self._wakeup.set()
+
+
+def pipelines_desk(line: Line) -> Desk:
+    """For readers of single pipelines."""
+    return Desk(
+        line,
+        statements.FEED,
+        lambda ask: (
+            ask.tip,
+            ask.watched,
+            [pipeline_id for pipeline_id, _ in ask.newcomers],
+            [cursor for _, cursor in ask.newcomers],
+        ),
+        gap=0.05,
+    )
+
+
+def overview_desk(line: Line) -> Desk:
+    """For readers of all pipelines, who see their states and not their jobs."""
+    return Desk(
+        line, statements.OVERVIEW, lambda ask: (ask.tip, [cursor for _, cursor in ask.newcomers], AT_MOST), gap=1.0
+    )
+
+
+def _by_topic(
+    rows: list[asyncpg.Record], topics: dict[UUID | None, Topic]
+) -> Iterator[tuple[Topic, list[asyncpg.Record]]]:
+    if None in topics:
+        yield topics[None], rows
+        return
+    for pipeline_id, answer in groupby(rows, key=lambda row: row["pipeline_id"]):
+        if pipeline_id in topics:
+            yield topics[pipeline_id], list(answer)
+
+
+def _changes(topic: Topic, rows: list[asyncpg.Record], *, all_of_them: bool = False) -> list[Change]:
+    """A pipeline counts as changed if one of its jobs is."""
+    with_state = all_of_them or topic.pipeline_id is None or any(row["rank"] == 1 for row in rows)
+    return [Change(_KINDS[row["rank"]], _key(row), row["body"]) for row in rows if with_state or row["rank"] != 3]
+
+
+def _key(row: asyncpg.Record) -> str:
+    return f"{row['rank']} {row['pipeline_id']}" if row["rank"] == 3 else f"{row['rank']} {row['id']} {row['name']}"
+
+
+def _end_of(topic: Topic, rows: list[asyncpg.Record]) -> str | None:
+    if topic.pipeline_id is None:
+        return None
+    return next((row["name"] for row in rows if row["rank"] == 3 and row["name"] != "running"), None)
+
+
+def _is_too_much(topic: Topic, rows: list[asyncpg.Record]) -> bool:
+    return topic.pipeline_id is None and len(rows) > AT_MOST
+
+
+def _why_not(cursor: Cursor, here: Cursor) -> str:
+    if cursor.epoch != here.epoch:
+        return "the cursor is of another database, or of one that was restored or failed over since"
+    if cursor.snapshot[1] > here.snapshot[1]:
+        return "the cursor lies in the future"
+    return ""

@@ -1,0 +1,141 @@
+"""What is being watched, by whom, and what each of them has not been given yet."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
+from uuid import UUID
+
+from reactor.cursor import Cursor
+
+
+class Change:
+    """The newest state of one row. Shared by all who are given it."""
+
+    __slots__ = ("body", "encoded", "key", "kind", "stamp")
+
+    def __init__(self, kind: str, key: str, body: str) -> None:
+        self.kind = kind
+        """`job`, `step` or `pipeline`."""
+        self.key = key
+        self.body = body
+        """JSON."""
+        self.stamp = 0
+        self.encoded: bytes | None = None
+        """Left here by whoever encodes it for the wire, so that it is done once."""
+
+
+class Batch:
+    """What one reader gets at once; after it, the reader is where `cursor` says."""
+
+    __slots__ = ("changes", "cursor", "encoded", "is_overview", "is_snapshot", "reset", "state")
+
+    def __init__(
+        self,
+        changes: Sequence[Change],
+        cursor: Cursor,
+        state: str | None = None,
+        *,
+        is_snapshot: bool = False,
+        is_overview: bool = False,
+        reset: str = "",
+    ) -> None:
+        self.changes = changes
+        self.cursor = cursor
+        self.state = state
+        """The pipeline's, if it has ended."""
+        self.is_snapshot = is_snapshot
+        """Everything there is, and not what has changed."""
+        self.is_overview = is_overview
+        """Of all pipelines, and not of one with its jobs and steps."""
+        self.reset = reset
+        """Why what the reader had can't be continued."""
+        self.encoded: bytes | None = None
+
+
+class Reader:
+    """One who watches. Holds no rows: what it has not been given is found in the topic when it asks."""
+
+    def __init__(self, topic: "Topic", cursor: Cursor | None, reset: str = "") -> None:
+        self.topic = topic
+        self.cursor = cursor
+        self.reset = reset
+        self.stamp = 0
+        """Of the newest batch that it was given."""
+        self.first: Batch | None = None
+        """What it has to be given before anything else."""
+        self.failure: Exception | None = None
+        self.is_gone = False
+        self._wake = asyncio.Event()
+
+    def give(self, first: Batch, stamp: int) -> None:
+        self.first, self.stamp, self.reset = first, stamp, ""
+        self._wake.set()
+
+    def fail(self, error: Exception) -> None:
+        self.failure = error
+        self._wake.set()
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    async def next(self) -> Batch:
+        """Waits for it. Whoever takes long to come back gets the newest states, and none twice."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if self.failure is not None:
+                raise self.failure
+            if self.first is not None:
+                first, self.first = self.first, None
+                return first
+            if self.stamp < self.topic.stamp:
+                batch = self.topic.since(self.stamp)
+                self.stamp = self.topic.stamp
+                return batch
+
+
+class Topic:
+    """One pipeline, or (None) all of them."""
+
+    def __init__(self, pipeline_id: UUID | None) -> None:
+        self.pipeline_id = pipeline_id
+        self.watched_by = 0
+        self.readers: set[Reader] = set()
+        """Those of them who are up to date but for what lies here."""
+        self.stamp = 0
+        self._rows: dict[str, Change] = {}
+        """Newest last. Only what somebody has not been given."""
+        self._newest: Batch
+        self._before = 0
+
+    def add(self, changes: Sequence[Change], cursor: Cursor, state: str | None, stamp: int) -> None:
+        """All readers will be given these, or what becomes of them until they ask."""
+        self._forget()
+        self._before, self.stamp = self.stamp, stamp
+        for change in changes:
+            change.stamp = stamp
+            self._rows.pop(change.key, None)
+            self._rows[change.key] = change
+        self._newest = Batch(changes, cursor, state)
+        for reader in self.readers:
+            reader.wake()
+
+    def since(self, stamp: int) -> Batch:
+        if stamp >= self._before:
+            return self._newest
+        changes = list(takewhile(lambda change: change.stamp > stamp, reversed(self._rows.values())))
+        changes.reverse()
+        return Batch(changes, self._newest.cursor, self._newest.state)
+
+    def _forget(self) -> None:
+        oldest = min((reader.stamp for reader in self.readers), default=self.stamp)
+        for key in [change.key for change in takewhile(lambda c: c.stamp <= oldest, self._rows.values())]:
+            del self._rows[key]
+
+
+def grouped(readers: Iterable[Reader]) -> list[list[Reader]]:
+    """Those who want the same: after a restart of a server that is nearly all of a pipeline's readers."""
+    groups: dict[tuple[UUID | None, Cursor | None, str], list[Reader]] = {}
+    for reader in readers:
+        groups.setdefault((reader.topic.pipeline_id, reader.cursor, reader.reset), []).append(reader)
+    return list(groups.values())
