@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import TypeAlias
 
 Snapshot: TypeAlias = tuple[int, int, tuple[int, ...]]
-"""As the driver has it: the first transaction that may be open, the first that had not begun, and those open between."""
+"""As the driver has it: the first transaction that may be open, the first not begun yet, and those open in between."""
 
 LONGEST = 4096
 """Of a cursor's text: it has to fit into a header."""
