@@ -1,4 +1,4 @@
-"""How far a reader of changes has come: a snapshot of the database, as a short text that any process can continue from."""
+"""How far a reader of changes has come: a snapshot of the database, as a text that any process can go on from."""
 
 import re
 from dataclasses import dataclass

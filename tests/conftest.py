@@ -209,6 +209,62 @@ async def start_pod(database: str, tmp_path: Path) -> AsyncIterator[StartPod]:
         pod.end()
 
 
+class Server:
+    """A `reactor serve` as an operator starts it."""
+
+    def __init__(self, url: str, folder: Path, number: int, arguments: Sequence[str], settings: dict[str, str]) -> None:
+        self._log_file = folder / f"server-{number}.log"
+        self.address = ""
+        outside = {name: value for name, value in os.environ.items() if not name.startswith("REACTOR_")}
+        with self._log_file.open("w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "reactor", "serve", *arguments],
+                env=outside | {"REACTOR_DATABASE_URL": url} | settings,
+                stdout=log,
+                stderr=log,
+                process_group=0,
+            )
+
+    @property
+    def log(self) -> str:
+        return self._log_file.read_text()
+
+    def look_for_address(self) -> str:
+        assert self.process.poll() is None, self.log
+        entries = [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
+        self.address = next((entry["address"] for entry in entries if entry["event"] == "serving"), "")
+        return self.address
+
+    async def stop(self, number: int = signal.SIGTERM, within_seconds: float = 30) -> int:
+        self.process.send_signal(number)
+        return await asyncio.to_thread(self.process.wait, within_seconds)
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+StartServer = Callable[..., Awaitable[Server]]
+
+
+@pytest.fixture
+async def start_server(database: str, tmp_path: Path) -> AsyncIterator[StartServer]:
+    """Starts an HTTP server with these arguments; settings without their prefix: start_server(MAX_STREAMS=2)."""
+    servers: list[Server] = []
+
+    async def start(*arguments: str, url: str = database, **settings: object) -> Server:
+        named = {f"REACTOR_{name}": str(value) for name, value in settings.items()}
+        chosen = arguments if "--port" in arguments else ("--port", "0", *arguments)
+        server = Server(url, tmp_path, len(servers) + 1, chosen, named)
+        servers.append(server)
+        await until(server.look_for_address)
+        return server
+
+    yield start
+    for server in servers:
+        server.end()
+
+
 Marks = Callable[[str], list[tuple[int, int, int, float]]]
 
 

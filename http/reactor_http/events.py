@@ -28,7 +28,7 @@ async def all_events(request: Request) -> Response:
 
 async def _stream(request: Request, pipeline_id: UUID | None) -> Response:
     caller = stream_caller(request, pipeline_id)
-    # Browsers send the header when they reconnect by themselves; a page that opens a new stream can only use the address.
+    # Browsers send the header when they reconnect by themselves; a page that opens a new stream has only the address.
     last_seen = request.headers.get("last-event-id") or request.query_params.get("last_event_id") or ""
     cursor = parse(last_seen)
     reset = "the cursor is none of ours" if last_seen and cursor is None else ""

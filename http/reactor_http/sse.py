@@ -22,8 +22,8 @@ _HEADERS = {
 
 
 class EventStream(Response):
-    """Ends with the client, with the pipeline (unless it `follows`), with `end()`, or when the client does not take what
-    it is sent within the deadline."""
+    """Ends with the client, with the pipeline (unless it `follows`), with `end()`, or when the client has not taken what
+    it was sent by the deadline."""
 
     def __init__(
         self,
