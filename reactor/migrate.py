@@ -18,6 +18,7 @@ from reactor.assets import folder
 from reactor.database import Connection, address, open_connection
 from reactor.errors import MigrationFailed, PrivilegeMissing, ReactorError, SchemaUnknown
 from reactor.log import get_logger
+from reactor.restored import put_right
 from reactor.revision import current_revision, known_revisions
 
 log = get_logger(__name__)
@@ -31,7 +32,9 @@ async def migrate(url: str) -> tuple[str | None, str | None]:
 
     One at a time in one process, though: Alembic's `op` is a global.
     """
-    return await _run(url, partial(command.upgrade, revision="head"))
+    revisions = await _run(url, partial(command.upgrade, revision="head"))
+    await put_right(url)
+    return revisions
 
 
 async def migrate_down(url: str, revision: str) -> tuple[str | None, str | None]:

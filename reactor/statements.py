@@ -79,3 +79,4 @@ OLDEST_TRANSACTIONS: Final = _load("oldest_transactions")
 
 FEED: Final = _load("feed")
 OVERVIEW: Final = _load("overview")
+RESTORED: Final = _load("restored")

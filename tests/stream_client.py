@@ -1,12 +1,16 @@
 """A browser's side of a stream, for tests: what it was sent, and what it holds after it."""
 
 import json
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
+
+# Reading the machine's certificates anew for every client would take most of a test's time.
+_CONTEXT = ssl.create_default_context()
 
 
 @dataclass
@@ -39,7 +43,9 @@ async def open_stream(
 ) -> AsyncIterator[httpx.Response]:
     headers = {"last-event-id": last_id} if last_id else {}
     async with (
-        httpx.AsyncClient(base_url=address, timeout=30, headers=headers | options.pop("headers", {})) as client,
+        httpx.AsyncClient(
+            base_url=address, timeout=30, verify=_CONTEXT, headers=headers | options.pop("headers", {})
+        ) as client,
         client.stream("GET", path, params=options) as response,
     ):
         yield response

@@ -60,7 +60,7 @@ class Writers:
                 )
             case 1 | 2:
                 await connection.execute(
-                    f"with one as ({ANY_JOB}) update reactor.jobs j set status_message = $2 from one where j.id = one.id",
+                    f"with o as ({ANY_JOB}) update reactor.jobs j set status_message = $2 from o where j.id = o.id",
                     pipeline,
                     said,
                 )

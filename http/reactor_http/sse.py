@@ -13,7 +13,6 @@ CHUNK = 65_536
 
 _RETRY_MS = 2000
 _COMMENT_SECONDS = 15.0
-_SEND_SECONDS = 30.0
 _HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
     "cache-control": "no-store",
@@ -22,18 +21,17 @@ _HEADERS = {
 
 
 class EventStream(Response):
-    """Ends with the client, with the pipeline (unless it `follows`), with `end()`, or when the client has not taken what
-    it was sent by the deadline."""
+    """Ends with the client, with the pipeline (unless it `follows`), with `end()`, or when the client takes too long to
+    take what it is sent."""
 
     def __init__(
         self,
         reader: Reader,
         first: Batch,
         *,
-        follows: bool = False,
+        follows: bool,
+        send_seconds: float,
         on_closed: Callable[[], None],
-        send_seconds: float = _SEND_SECONDS,
-        comment_seconds: float = _COMMENT_SECONDS,
     ) -> None:
         super().__init__(headers=_HEADERS)
         del self.headers["content-length"]
@@ -42,7 +40,6 @@ class EventStream(Response):
         self._follows = follows
         self._on_closed = on_closed
         self._send_seconds = send_seconds
-        self._comment_seconds = comment_seconds
         self._sending: asyncio.Task[None] | None = None
         self._is_stuck = False
 
@@ -86,7 +83,7 @@ class EventStream(Response):
             return first
         while not self._is_stuck:
             try:
-                async with asyncio.timeout(self._comment_seconds):
+                async with asyncio.timeout(_COMMENT_SECONDS):
                     return await self._reader.next()
             except TimeoutError:
                 await self._send(send, b": \n\n")

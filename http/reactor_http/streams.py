@@ -11,6 +11,9 @@ from reactor.topic import Batch, Reader
 from reactor_http.problem import Problem
 from reactor_http.sse import EventStream
 
+SEND_SECONDS = 30.0
+"""What a client gets to take what it is sent."""
+
 log = get_logger(__name__)
 
 _JOIN_SECONDS = 5.0
@@ -20,6 +23,7 @@ class Streams:
     """Nothing is opened before the first stream, and the feed then lives as long as the process."""
 
     def __init__(self, url: str, listen_url: str, *, most: int, most_per_caller: int) -> None:
+        self.send_seconds = SEND_SECONDS
         self._url = url
         self._listen_url = listen_url
         self._most = most
@@ -52,7 +56,11 @@ class Streams:
             first = await self._first(reader)
             if first.changes or first.state is None or follows:
                 stream = EventStream(
-                    reader, first, follows=follows, on_closed=lambda: self._close(feed, reader, caller, stream)
+                    reader,
+                    first,
+                    follows=follows,
+                    send_seconds=self.send_seconds,
+                    on_closed=lambda: self._close(feed, reader, caller, stream),
                 )
                 self._open.add(stream)
             return stream

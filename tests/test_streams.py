@@ -1,0 +1,566 @@
+"""Progress streams: what comes over the wire, and what becomes of clients that read slowly, or servers that stop."""
+
+import asyncio
+import json
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import UUID, uuid4
+
+import httpx
+import pytest
+from stream_client import Event, Watcher, open_stream, read_events
+
+from reactor.cursor import Cursor, parse
+from reactor.database import Connection, connect
+from reactor.embedded import start_embedded
+from reactor.feed import Feed
+from reactor.lease import Worker
+from reactor.migrate import migrate
+from reactor.pipeline import Pipeline
+from reactor.settings import read_settings
+from reactor_http.app import create_app
+from reactor_http.edge import Edge
+from reactor_http.serve import serve_app
+
+Until = Callable[..., Awaitable[Any]]
+StartServer = Callable[..., Awaitable[Any]]
+
+
+@asynccontextmanager
+async def serving(url: str) -> AsyncIterator[tuple[str, Edge]]:
+    """A server in this process: its address, and what its requests share."""
+    app, stop, address = create_app(url), asyncio.Event(), asyncio.get_running_loop().create_future()
+    server = asyncio.create_task(serve_app(app, read_settings({}, port=0), stop, on_listening=address.set_result))
+    try:
+        yield await address, app.state.edge
+    finally:
+        stop.set()
+        await server
+
+
+async def insert(connection: Connection, pipeline_id: UUID, state: str = "pending", count: int = 1) -> list[int]:
+    rows = await connection.fetch(
+        "insert into reactor.jobs (job_type, pipeline_id) select 'work', $1 from generate_series(1, $2) returning id",
+        pipeline_id,
+        count,
+    )
+    ids = [row["id"] for row in rows]
+    if state != "pending":
+        await set_state(connection, ids, state)
+    return ids
+
+
+async def set_state(connection: Connection, ids: list[int], state: str) -> None:
+    await connection.execute(
+        "update reactor.jobs set state = $2, finished_at = clock_timestamp() where id = any ($1)", ids, state
+    )
+
+
+async def events_until(response: httpx.Response, kind: str) -> list[Event]:
+    events = []
+    async with asyncio.timeout(20):
+        async for event in read_events(response):
+            events.append(event)
+            if event.kind == kind:
+                return events
+    raise AssertionError(f"the stream ended without {kind}: {events}")
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def path_of(pipeline_id: UUID) -> str:
+    return f"/v1/pipelines/{pipeline_id}/events"
+
+
+async def test_a_stream_begins_with_everything_tells_what_changes_and_ends_with_the_pipeline(
+    connection: Connection, start_server: StartServer
+) -> None:
+    """D11: all jobs of a pipeline in id order, and then live."""
+    server, pipeline_id = await start_server(), uuid4()
+    ids = await insert(connection, pipeline_id, count=3)
+    async with open_stream(server.address, path_of(pipeline_id)) as response:
+        assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
+        assert response.headers["cache-control"] == "no-store"
+        events = read_events(response)
+        snapshot = await anext(events)
+        assert (snapshot.kind, [job["id"] for job in snapshot.data["jobs"]]) == ("snapshot", ids)
+        assert snapshot.data["pipeline"]["state"] == "running"
+        assert snapshot.id
+
+        await connection.execute("update reactor.jobs set progress = 0.5 where id = $1", ids[1])
+        changed = await anext(events)
+        assert (changed.kind, changed.data["id"], changed.data["progress"], changed.id) == ("job", ids[1], 0.5, None)
+        after = await anext(events)
+        assert (after.kind, after.id != snapshot.id) == ("pipeline", True)
+
+        await connection.execute("insert into reactor.steps (job_id, name, position) values ($1, 'a', 1)", ids[0])
+        step = await anext(events)
+        assert (step.kind, step.data["job_id"], step.data["name"]) == ("step", ids[0], "a")
+        assert step.id, "it is the last of its batch"
+
+        await set_state(connection, ids, "completed")
+        rest = [event async for event in events]
+    assert [event.kind for event in rest] == ["job", "job", "job", "pipeline", "end"]
+    assert [bool(event.id) for event in rest] == [False] * 4 + [True]
+    assert rest[-1].data == {"state": "completed"}
+
+
+async def test_what_is_sent_first_is_how_soon_to_come_back(connection: Connection, start_server: StartServer) -> None:
+    server, pipeline_id = await start_server(), uuid4()
+    await insert(connection, pipeline_id)
+    async with open_stream(server.address, path_of(pipeline_id)) as response:
+        async for line in response.aiter_lines():
+            assert line == "retry: 2000"
+            break
+
+
+async def test_a_finished_pipeline_that_has_been_seen_answers_204_which_ends_an_event_source(
+    connection: Connection, start_server: StartServer
+) -> None:
+    server, pipeline_id = await start_server(), uuid4()
+    ids = await insert(connection, pipeline_id, "completed")
+    watcher = Watcher(path_of(pipeline_id))
+    await watcher.follow(server.address)
+    assert (watcher.ended, list(watcher.jobs)) == (True, ids)
+    await watcher.follow(server.address)
+    assert watcher.status == 204
+
+    await set_state(connection, ids, "failed")
+    await watcher.follow(server.address)
+    assert (watcher.status, watcher.jobs[ids[0]]["state"], watcher.repeated) == (200, "failed", [])
+
+
+async def test_the_cursor_is_taken_from_the_address_too(connection: Connection, start_server: StartServer) -> None:
+    server, pipeline_id = await start_server(), uuid4()
+    await insert(connection, pipeline_id, "completed")
+    watcher = Watcher(path_of(pipeline_id))
+    await watcher.follow(server.address)
+    async with open_stream(server.address, path_of(pipeline_id), last_event_id=watcher.last_id) as response:
+        assert response.status_code == 204
+
+
+async def test_who_follows_stays_after_the_end_and_sees_a_retry(
+    connection: Connection, start_server: StartServer
+) -> None:
+    server, pipeline_id = await start_server(), uuid4()
+    ids = await insert(connection, pipeline_id, "failed")
+    async with open_stream(server.address, path_of(pipeline_id), follow="1") as response:
+        events = read_events(response)
+        assert [(await anext(events)).kind for _ in range(2)] == ["snapshot", "end"]
+        await connection.execute("update reactor.jobs set state = 'pending', finished_at = null where id = $1", ids[0])
+        assert (await anext(events)).data["state"] == "pending"
+        assert (await anext(events)).data["state"] == "running"
+
+
+async def test_edges_come_with_jobs_that_are_new_to_the_reader(
+    connection: Connection, start_server: StartServer
+) -> None:
+    server = await start_server()
+    pipeline = Pipeline()
+    pipeline.job("work", after=[pipeline.job("work"), pipeline.job("work")])
+    submitted = await pipeline.submit(connection)
+    first, second, last = submitted.jobs
+    async with open_stream(server.address, path_of(submitted.id)) as response:
+        events = read_events(response)
+        snapshot = await anext(events)
+        assert [job["depends_on"] for job in snapshot.data["jobs"]] == [[], [], [first, second]]
+        await connection.execute("update reactor.jobs set status_message = 'x' where id = $1", last)
+        assert (await anext(events)).data["depends_on"] is None
+        await anext(events)
+        more = Pipeline(submitted.id)
+        more.job("work", after=[last])
+        await more.submit(connection)
+        assert (await anext(events)).data["depends_on"] == [last]
+
+
+@pytest.mark.parametrize(
+    ("cursor", "reason"),
+    [
+        ("nonsense", "none of ours"),
+        ("1-2", "none of ours"),
+        ("1-5-3", "none of ours"),
+        ("1-5-9-2.1", "none of ours"),
+        ("1-5-9-.", "none of ours"),
+        ("1-0-0", "none of ours"),
+        ("ffff-1-" + "f" * 16, "none of ours"),
+        ("a" * 5000, "none of ours"),
+        ("1-5-9", "another database"),
+        ("{epoch}-5-ffffffffff", "in the future"),
+    ],
+)
+async def test_a_cursor_that_cant_be_continued_starts_over_and_says_why(
+    connection: Connection, start_server: StartServer, cursor: str, reason: str
+) -> None:
+    server, pipeline_id = await start_server(), uuid4()
+    await insert(connection, pipeline_id)
+    async with open_stream(server.address, path_of(pipeline_id)) as response:
+        epoch = (await events_until(response, "snapshot"))[0].id.split("-")[0]  # type: ignore[union-attr]
+    async with open_stream(server.address, path_of(pipeline_id), cursor.replace("{epoch}", epoch)) as response:
+        reset, snapshot = await events_until(response, "snapshot")
+    assert (reset.kind, reset.id) == ("reset", None)
+    assert reason in reset.data["reason"]
+    assert (snapshot.kind, len(snapshot.data["jobs"])) == ("snapshot", 1)
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "said"),
+    [
+        ("/v1/pipelines/17/events", 422, "no pipeline's id"),
+        ("/v1/pipelines/%00/events", 422, "no pipeline's id"),
+        ("/v1/pipelines/00000000-0000-0000-0000-000000000000/events", 404, "no pipeline"),
+    ],
+)
+async def test_a_stream_of_what_there_is_not_is_refused(
+    start_server: StartServer, path: str, status: int, said: str
+) -> None:
+    server = await start_server()
+    async with httpx.AsyncClient(base_url=server.address) as client:
+        answer = await client.get(path)
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+    assert said in answer.json()["detail"]
+
+
+async def test_a_commit_that_comes_late_is_told_once_and_holds_up_nobody(
+    database: str, connection: Connection, start_server: StartServer, until: Until
+) -> None:
+    server, pipeline_id = await start_server(), uuid4()
+    late, prompt = await insert(connection, pipeline_id, count=2)
+    watcher = Watcher(path_of(pipeline_id))
+    reading = asyncio.create_task(watcher.follow(server.address))
+    await until(lambda: watcher.jobs)
+    async with connect(database, name="late") as other:
+        transaction = other.transaction()
+        await transaction.start()
+        await other.execute("update reactor.jobs set status_message = 'late' where id = $1", late)
+        await connection.execute("update reactor.jobs set status_message = 'prompt' where id = $1", prompt)
+        await until(lambda: watcher.jobs[prompt]["status_message"] == "prompt")
+        assert "-" in str(watcher.last_id).partition("-")[2].partition("-")[2], "the open transaction is in the cursor"
+        await transaction.commit()
+    await until(lambda: watcher.jobs[late]["status_message"] == "late")
+    assert watcher.repeated == []
+    reading.cancel()
+
+
+async def test_the_overview_tells_of_every_pipeline_that_changes(
+    connection: Connection, start_server: StartServer
+) -> None:
+    server, first, second = await start_server(), uuid4(), uuid4()
+    ids = await insert(connection, first, count=2)
+    await connection.execute("insert into reactor.jobs (payload) values ('{}')")  # adopted: never run, so no pipeline
+    async with open_stream(server.address, "/v1/events") as response:
+        events = read_events(response)
+        snapshot = await anext(events)
+        (pipeline,) = snapshot.data["pipelines"]
+        assert (pipeline["pipeline_id"], pipeline["jobs"], pipeline["first_id"]) == (str(first), 2, ids[0])
+        assert pipeline["job_type"] == "work"
+        await insert(connection, second)
+        changed = await anext(events)
+        assert (changed.kind, changed.data["pipeline_id"]) == ("pipeline", str(second))
+        await set_state(connection, ids, "completed")
+        changed = await anext(events)
+        assert (changed.data["pipeline_id"], changed.data["state"]) == (str(first), "completed")
+        cursor = changed.id
+    await insert(connection, first)
+    async with open_stream(server.address, "/v1/events", cursor) as response:
+        missed = await anext(read_events(response))
+    assert (missed.kind, missed.data["pipeline_id"], missed.data["jobs"]) == ("pipeline", str(first), 3)
+
+
+async def test_an_overview_in_which_too_much_changed_starts_over(
+    connection: Connection, start_server: StartServer
+) -> None:
+    server = await start_server()
+    await insert(connection, uuid4())
+    async with open_stream(server.address, "/v1/events") as response:
+        events = read_events(response)
+        cursor = (await anext(events)).id
+        await connection.execute("insert into reactor.jobs (job_type) select 'work' from generate_series(1, 600)")
+        reset, snapshot = await anext(events), await anext(events)
+    assert (reset.kind, snapshot.kind, len(snapshot.data["pipelines"])) == ("reset", "snapshot", 100)
+    async with open_stream(server.address, "/v1/events", cursor) as response:
+        assert [event.kind for event in await events_until(response, "snapshot")] == ["reset", "snapshot"]
+
+
+# What it costs
+
+
+async def test_five_hundred_readers_of_a_pipeline_cost_the_database_what_one_does(
+    database: str, connection: Connection, until: Until
+) -> None:
+    async def questions_for(readers: int) -> float:
+        pipeline_id = uuid4()
+        (job_id,) = await insert(connection, pipeline_id)
+        feed = Feed(database, database)
+        running = asyncio.create_task(feed.run())
+        joined = [feed.join(pipeline_id, None) for _ in range(readers)]
+        firsts = await asyncio.gather(*(reader.next() for reader in joined))
+        assert len({id(first) for first in firsts}) == 1, "they share what was made for the first of them"
+        before = feed.desks["pipelines"].ticks
+        for number in range(10):
+            await connection.execute("update reactor.jobs set attempts = $2 where id = $1", job_id, number)
+            batches = await asyncio.gather(*(reader.next() for reader in joined))
+            assert len({id(batch) for batch in batches}) == 1
+        questions = feed.desks["pipelines"].ticks - before
+        for reader in joined:
+            feed.leave(reader)
+        assert (feed.readers, feed.desks["pipelines"].topics) == (0, {})
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return questions / 10
+
+    alone = await questions_for(1)
+    assert await questions_for(500) < alone + 3  # one per change, and those that look again a moment later
+
+
+async def test_a_flood_of_forged_notifications_costs_no_more_than_a_few_questions(
+    database: str, connection: Connection
+) -> None:
+    pipeline_id = uuid4()
+    await insert(connection, pipeline_id)
+    feed = Feed(database, database)
+    running = asyncio.create_task(feed.run())
+    reader = feed.join(pipeline_id, None)
+    await reader.next()
+    began, before = time.monotonic(), feed.desks["pipelines"].ticks
+    for number in range(2000):
+        await connection.execute("select pg_notify('reactor_feed', $1)", f"{number} " + "x" * 5000)
+    elapsed = time.monotonic() - began
+    assert feed.desks["pipelines"].ticks - before <= elapsed / 0.05 + 5
+    feed.leave(reader)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_nobody_who_watches_means_no_questions(database: str, connection: Connection) -> None:
+    feed = Feed(database, database)
+    running = asyncio.create_task(feed.run())
+    pipeline_id = uuid4()
+    for _ in range(20):
+        await insert(connection, pipeline_id)
+    await asyncio.sleep(0.3)
+    assert [desk.ticks for desk in feed.desks.values()] == [0, 0]
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+# Clients that do not read
+
+
+async def test_a_client_that_reads_slowly_gets_the_newest_states_and_nothing_in_between(
+    database: str, connection: Connection
+) -> None:
+    pipeline_id = uuid4()
+    one, other = await insert(connection, pipeline_id, count=2)
+    feed = Feed(database, database)
+    running = asyncio.create_task(feed.run())
+    quick, slow = feed.join(pipeline_id, None), feed.join(pipeline_id, None)
+    await quick.next()
+    await slow.next()
+    for number in range(5):
+        await connection.execute("update reactor.jobs set attempts = $2 where id = $1", one, number + 1)
+        await quick.next()
+    await connection.execute("update reactor.jobs set attempts = 9 where id = $1", other)
+    await quick.next()
+    batch = await slow.next()
+    jobs = [json.loads(change.body) for change in batch.changes if change.kind == "job"]
+    assert {job["id"]: job["attempts"] for job in jobs} == {one: 5, other: 9}
+    assert [change.kind for change in batch.changes] == ["job", "job", "pipeline"]
+    await connection.execute("update reactor.jobs set attempts = 6 where id = $1", one)
+    assert await quick.next() is await slow.next(), "it has caught up"
+    for reader in (quick, slow):
+        feed.leave(reader)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_client_that_stops_reading_is_dropped_at_the_deadline_and_leaves_nothing(
+    database: str, connection: Connection, until: Until
+) -> None:
+    pipeline_id = uuid4()
+    await insert(connection, pipeline_id, count=20_000)
+    async with serving(database) as (address, edge):
+        edge.streams.send_seconds = 1.0
+        where = urlsplit(address)
+        descriptors = open_files()
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect((where.hostname, where.port))
+            client.send(f"GET {path_of(pipeline_id)} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+            await until(lambda: edge.streams.count == 1)
+            await until(lambda: edge.streams.count == 0)
+            assert edge.streams.feed is not None
+            assert edge.streams.feed.readers == 0
+            # Its own end, and the feed's connections; the server's end is gone although the client's is open.
+            await until(lambda: open_files() <= descriptors + 3)
+
+
+# Servers that stop
+
+
+async def test_two_hundred_streams_end_within_a_second_of_the_shutdown(
+    connection: Connection, start_server: StartServer, until: Until
+) -> None:
+    server, pipeline_id = await start_server(), uuid4()
+    await insert(connection, pipeline_id)
+    watchers = [Watcher(path_of(pipeline_id)) for _ in range(200)]
+    reading = [asyncio.create_task(watcher.follow(server.address)) for watcher in watchers]
+    await until(lambda: all(watcher.jobs for watcher in watchers))
+    began = time.monotonic()
+    assert await server.stop() == 0
+    took = time.monotonic() - began
+    await asyncio.gather(*reading)  # ended as a stream ends, and not torn
+    assert took < 2, "a second, and the end of the interpreter"
+    assert "Traceback" not in server.log
+
+
+async def test_a_reader_goes_on_at_a_new_server_where_the_killed_one_left_it(
+    connection: Connection, start_server: StartServer, until: Until
+) -> None:
+    server, pipeline_id = await start_server(), uuid4()
+    one, other = await insert(connection, pipeline_id, count=2)
+    watcher = Watcher(path_of(pipeline_id))
+    reading = asyncio.create_task(watcher.follow(server.address))
+    await until(lambda: watcher.jobs)
+    server.end()
+    await asyncio.gather(reading, return_exceptions=True)
+    await set_state(connection, [one, other], "completed")
+    await watcher.follow((await start_server()).address)
+    assert ({job["state"] for job in watcher.jobs.values()}, watcher.ended) == ({"completed"}, True)
+    assert (watcher.resets, watcher.repeated) == (0, [])
+
+
+async def test_streams_live_through_a_restart_of_the_database(folder: Path, until: Until) -> None:
+    pipeline_id = uuid4()
+    postgres = await asyncio.to_thread(start_embedded, folder, version=18)
+    url = postgres.url()
+    await migrate(url)
+    async with connect(url, name="test") as connection:
+        (job_id,) = await insert(connection, pipeline_id)
+    async with serving(url) as (address, edge):
+        watcher = Watcher(path_of(pipeline_id))
+        reading = asyncio.create_task(watcher.follow(address))
+        await until(lambda: watcher.jobs)
+        feed = edge.streams.feed
+        assert feed is not None
+        await asyncio.to_thread(postgres.close)
+        await until(lambda: not feed.is_listening)
+        postgres = await asyncio.to_thread(start_embedded, folder, version=18)
+        async with connect(url, name="test") as connection:
+            await set_state(connection, [job_id], "completed")
+        await until(lambda: watcher.ended)
+        await reading
+    assert (watcher.resets, watcher.repeated) == (0, [])
+    await asyncio.to_thread(postgres.close)
+
+
+async def test_a_database_that_is_not_there_is_a_503_and_says_when_to_try_again(until: Until, tmp_path: Path) -> None:
+    async with serving(f"postgresql:///reactor?host={tmp_path}") as (address, _), httpx.AsyncClient() as client:
+        answer = await client.get(address + path_of(uuid4()), timeout=10)
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
+    assert "database" in answer.json()["detail"]
+
+
+async def test_another_history_of_the_database_makes_open_streams_start_over(
+    database: str, connection: Connection
+) -> None:
+    """As after a failover: the numbers of transactions mean something else from then on."""
+    pipeline_id = uuid4()
+    await insert(connection, pipeline_id)
+    feed = Feed(database, database)
+    running = asyncio.create_task(feed.run())
+    reader = feed.join(pipeline_id, None)
+    await reader.next()
+    desk = feed.desks["pipelines"]
+    assert desk._tip is not None
+    desk._tip = Cursor("0ther", desk._tip.snapshot)
+    await insert(connection, pipeline_id)
+    batch = await reader.next()
+    assert (batch.is_snapshot, "failed over" in batch.reset, len(batch.changes)) == (True, True, 3)
+    feed.leave(reader)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_rows_from_a_dump_of_another_server_are_changes_once_they_are_put_right(
+    database: str, connection: Connection, start_server: StartServer, until: Until
+) -> None:
+    """Their transactions are yet to come here: until `reactor migrate` they are shown, but never as changed."""
+    server, pipeline_id = await start_server(), uuid4()
+    (job_id,) = await insert(connection, pipeline_id)
+    await connection.execute("insert into reactor.steps (job_id, name, position) values ($1, 'a', 1)", job_id)
+    await connection.execute("set session_replication_role = replica")
+    await connection.execute("update reactor.jobs set changed = '999999999', inserted_by = '999999999'")
+    await connection.execute("update reactor.steps set changed = '999999999'")
+    watcher = Watcher(path_of(pipeline_id))
+    reading = asyncio.create_task(watcher.follow(server.address))
+    await until(lambda: watcher.jobs)
+    await connection.execute("set session_replication_role = origin")
+    await connection.execute("select reactor.ring_feed()")
+    await asyncio.sleep(0.3)
+    assert watcher.batches == 1
+    await migrate(database)
+    await until(lambda: watcher.batches == 2)
+    await connection.execute("update reactor.jobs set status_message = 'x'")
+    await until(lambda: watcher.jobs[job_id]["status_message"] == "x")
+    reading.cancel()
+
+
+# Limits
+
+
+async def test_more_streams_than_allowed_are_refused_until_one_ends(
+    connection: Connection, start_server: StartServer, until: Until
+) -> None:
+    pipeline_id = uuid4()
+    await insert(connection, pipeline_id)
+    for settings, status in (({"MAX_STREAMS": 2}, 503), ({"MAX_STREAMS_PER_TOKEN": 2}, 429)):
+        server = await start_server(**settings)
+        async with AsyncExitStack() as stack:
+            for _ in range(2):
+                await stack.enter_async_context(open_stream(server.address, path_of(pipeline_id)))
+            async with open_stream(server.address, path_of(pipeline_id)) as third:
+                assert (third.status_code, third.headers["retry-after"]) == (status, "5")
+        watcher = Watcher(path_of(pipeline_id))
+        reading = asyncio.create_task(_until_let_in(watcher, server.address))
+        await until(lambda watcher=watcher: watcher.jobs)
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+
+
+async def _until_let_in(watcher: Watcher, address: str) -> None:
+    while not watcher.jobs:
+        await watcher.follow(address)
+
+
+# Cursors
+
+
+@pytest.mark.parametrize(
+    "snapshot", [(1, 1, ()), (10, 20, ()), (10, 20, (10, 12, 19)), (2**40, 2**40 + 5, (2**40 + 1,))]
+)
+def test_a_cursor_reads_back_as_it_was(snapshot: Any) -> None:
+    cursor = Cursor("1e914dbe9afa9a41", snapshot)
+    assert parse(str(cursor)) == cursor
+
+
+def test_a_cursor_of_very_many_open_transactions_is_not_sent() -> None:
+    assert Cursor("1", (10, 10**6, tuple(range(10, 10**5)))).text is None
+    assert Cursor("1", (10, 10**6, tuple(range(10, 500)))).text is not None
+
+
+async def test_a_reader_may_look_with_the_role_for_looking(
+    database: str, connection: Connection, worker: Worker
+) -> None:
+    await connection.execute("set role reactor_viewer")
+    pipeline_id = uuid4()
+    feed = Feed(database, database)
+    desk = feed.desks["pipelines"]
+    rows = await connection.fetch(desk._statement, None, [], [pipeline_id], [None])
+    assert len(rows) == 1
