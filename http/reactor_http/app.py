@@ -10,8 +10,10 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from reactor.settings import Settings, read_settings
+from reactor_http.access import Permission, needs
 from reactor_http.edge import Check, Edge
 from reactor_http.health import live, ready
+from reactor_http.me import me, stream_tokens
 from reactor_http.problem import Problem
 
 
@@ -30,6 +32,8 @@ def create_app(
         routes=[
             Route("/health/live", live),
             Route("/health/ready", ready),
+            Route("/v1/me", me),
+            Route("/v1/stream-tokens", needs(Permission.VIEW, stream_tokens), methods=["POST"]),
             Mount("/", StaticFiles(directory=Path(__file__).parent / "page", html=True)),
         ],
         exception_handlers={Problem: _refuse},

@@ -1,5 +1,6 @@
 """What all requests to one application share."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import cast
@@ -8,7 +9,12 @@ import asyncpg
 from starlette.requests import Request
 
 from reactor.database import Connection, open_pool
+from reactor.log import get_logger
 from reactor.settings import Settings
+from reactor_http.stream_token import Signer
+from reactor_http.tokens import Tokens
+
+log = get_logger(__name__)
 
 Check = Callable[[], bool]
 
@@ -22,6 +28,14 @@ class Edge:
         self.listen_url = listen_url
         self.settings = settings
         self.checks = dict(checks)
+        self.tokens = Tokens(settings)
+        self.signer = Signer(settings)
+        if self.tokens.are_configured and not self.signer.is_shared:
+            log.warning(
+                "REACTOR_SECRET is not set: no other pod, nor this one after a restart, knows our stream tokens"
+            )
+        self.stopping = asyncio.Event()
+        """Set when the server is about to stop: streams end by themselves then."""
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
 
     @asynccontextmanager
