@@ -1,6 +1,10 @@
 """Who may use the API: tokens, permissions, stream tokens, and every refusal."""
 
 import hashlib
+import hmac
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -130,10 +134,11 @@ async def test_what_is_nobodys_is_open_to_all() -> None:
     ],
 )
 async def test_what_is_no_token_of_ours_is_refused(header: str | bytes) -> None:
+    headers = [(b"Authorization", header.encode() if isinstance(header, str) else header)]
     async with client_of(app_with(tokens=ENTRIES)) as client:
-        refused(await client.get("/may/view", headers=[(b"Authorization", header)]), 401)
-        refused(await client.get("/v1/me", headers=[(b"Authorization", header)]), 401)
-        refused(await client.get("/streams", headers=[(b"Authorization", header)]), 401)
+        refused(await client.get("/may/view", headers=headers), 401)
+        refused(await client.get("/v1/me", headers=headers), 401)
+        refused(await client.get("/streams", headers=headers), 401)
 
 
 async def test_two_authorization_headers_are_refused_whatever_they_say() -> None:
@@ -151,7 +156,13 @@ def test_every_entry_is_compared_whichever_fits(monkeypatch: pytest.MonkeyPatch)
     """D13: how long it takes must not tell which entry a guess came near to."""
     tokens = Tokens(read_settings({"REACTOR_TOKENS": ENTRIES}))
     compared: list[bytes] = []
-    monkeypatch.setattr("hmac.compare_digest", lambda a, b: compared.append(a) or a == b)
+    compare = hmac.compare_digest
+
+    def noting(known: bytes, given: bytes) -> bool:
+        compared.append(known)
+        return compare(known, given)
+
+    monkeypatch.setattr("hmac.compare_digest", noting)
     for token in (VIEWER, SUBMITTER, OPERATOR, "unknown"):
         compared.clear()
         tokens.find(token)
@@ -512,3 +523,178 @@ async def test_an_operators_action_leaves_their_name_and_address(database: str, 
     noted = await connection.fetchrow("select who, what, came_from from reactor.audit order by id desc limit 1")
     assert noted is not None
     assert tuple(noted) == ("olga", "drain", "10.1.2.3")
+
+
+# Origins
+
+SITE = "https://app.example.com"
+
+
+async def test_pages_of_other_sites_may_not_post() -> None:
+    """D13: a browser sends such POSTs, and hides only the answer."""
+    for settings in ({}, {"tokens": ENTRIES}):
+        async with client_of(app_with(**settings), OPERATOR) as client:
+            for origin in ("https://evil.example", "null", "http://127.0.0.1", "http://localhost:8080", "file://", "x"):
+                answer = await client.post("/may/operate", headers={"Origin": origin})
+                refused(answer, 403)
+                assert "REACTOR_ORIGINS" in answer.json()["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("origin", "host"),
+    [
+        ("http://127.0.0.1:8080", "127.0.0.1:8080"),
+        ("https://reactor.example", "reactor.example"),
+        ("https://reactor.example", "Reactor.Example:443"),
+        ("http://[::1]:8080", "[::1]:8080"),
+    ],
+)
+async def test_our_own_page_may_post(origin: str, host: str) -> None:
+    async with client_of(app_with(tokens=ENTRIES), OPERATOR) as client:
+        assert (await client.post("/may/operate", headers={"Origin": origin, "Host": host})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        b"",
+        b"://",
+        b"http://",
+        b"http://127.0.0.1:8080/",
+        b"http://127.0.0.1:8080@evil.example",
+        b"http://evil.example#127.0.0.1:8080",
+        b"javascript://127.0.0.1:8080",
+        b"http://127.0.0.1:8080, https://evil.example",
+        b"https://app.example.com.evil.example",
+        b"HTTPS://APP.EXAMPLE.COM",
+        b"\xff\x00",
+        b"x" * 50_000,
+    ],
+)
+async def test_strange_origins_are_refused(origin: bytes) -> None:
+    async with client_of(app_with(tokens=ENTRIES, origins=SITE), OPERATOR) as client:
+        answer = await client.post("/may/operate", headers=[(b"Origin", origin)])
+        assert len(answer.content) < 1000
+        refused(answer, 403)
+        assert "access-control-allow-origin" not in answer.headers
+
+
+async def test_two_origins_are_none() -> None:
+    async with client_of(app_with(tokens=ENTRIES, origins=SITE), OPERATOR) as client:
+        refused(await client.post("/may/operate", headers=[("Origin", SITE)] * 2), 403)
+
+
+async def test_named_sites_may_ask_and_read() -> None:
+    async with client_of(app_with(tokens=ENTRIES, origins=f"{SITE}, http://localhost:3000"), OPERATOR) as client:
+        asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+        for origin in (SITE, "http://localhost:3000"):
+            before = await client.options("/may/operate", headers={"Origin": origin} | asked)
+            assert before.status_code == 204
+            for header in ("Authorization", "Last-Event-ID"):
+                assert header in before.headers["access-control-allow-headers"]
+            for answer in (
+                before,
+                await client.post("/may/operate", headers={"Origin": origin}),
+                await client.get("/may/view", headers={"Origin": origin, "Authorization": "Bearer wrong"}),
+            ):
+                assert answer.headers["access-control-allow-origin"] == origin
+                assert answer.headers["vary"] == "Origin"
+                assert "access-control-allow-credentials" not in answer.headers
+
+
+async def test_other_sites_can_neither_ask_nor_read() -> None:
+    async with client_of(app_with(tokens=ENTRIES, origins=SITE), OPERATOR) as client:
+        elsewhere = {"Origin": "https://evil.example"}
+        asked = elsewhere | {"Access-Control-Request-Method": "POST"}
+        before = await client.options("/may/operate", headers=asked)
+        refused(before, 403)
+        for answer in (before, await client.get("/may/view", headers=elsewhere)):
+            assert "access-control-allow-origin" not in answer.headers
+        assert answer.headers["vary"] == "Origin"
+
+
+@pytest.mark.parametrize(
+    ("origins", "complaint"),
+    [
+        ("*", r"every page on the web"),
+        (f"{SITE},*", r"every page on the web"),
+        ("app.example.com", "scheme and a host"),
+        (f"{SITE}/", "scheme and a host"),
+        (f"{SITE}/page", "scheme and a host"),
+        ("null", "scheme and a host"),
+        ("https://*.example.com", "scheme and a host"),
+    ],
+)
+def test_origins_that_are_none_are_refused(origins: str, complaint: str) -> None:
+    with pytest.raises(SettingsInvalid, match=f"REACTOR_ORIGINS.*{complaint}"):
+        read_settings({"REACTOR_ORIGINS": origins})
+
+
+def test_origins_are_kept_as_browsers_send_them() -> None:
+    settings = read_settings({"REACTOR_ORIGINS": "HTTPS://App.Example.com:443, http://a:80,http://[::1]:3000"})
+    assert settings.origins == (SITE, "http://a", "http://[::1]:3000")
+
+
+# Headers
+
+
+async def test_every_answer_tells_browsers_to_be_strict() -> None:
+    """D13"""
+    async with client_of(app_with(tokens=ENTRIES)) as client:
+        for path in ("/", "/page.js", "/v1/me", "/may/view", "/nowhere", "/health/live"):
+            headers = (await client.get(path)).headers
+            policy = headers["content-security-policy"]
+            assert policy.startswith("default-src 'none'; script-src 'self'; ")
+            assert "unsafe" not in policy
+            assert "frame-ancestors 'none'" in policy
+            assert headers["x-content-type-options"] == "nosniff"
+            assert headers["referrer-policy"] == "no-referrer"
+            assert headers["cross-origin-opener-policy"] == "same-origin"
+            assert headers["cross-origin-resource-policy"] == "same-origin"
+        refusal = await client.post("/may/view", headers={"Origin": "https://evil.example"})
+        assert "content-security-policy" in refusal.headers
+
+
+@pytest.mark.parametrize("prefix", ["", "/reactor"])
+async def test_the_components_script_may_be_loaded_by_every_site(prefix: str) -> None:
+    app = app_with(tokens=ENTRIES, origins=SITE)
+    async with client_of(Starlette(routes=[Mount(prefix, app)]) if prefix else app) as client:
+        headers = (await client.get(f"{prefix}/reactor-progress.js", headers={"Origin": "https://any.example"})).headers
+        assert headers["cross-origin-resource-policy"] == "cross-origin"
+        assert headers["access-control-allow-origin"] == "*"
+        other = (await client.get(f"{prefix}/v1/reactor-progress.js")).headers
+        assert other["cross-origin-resource-policy"] == "same-origin"
+        assert "access-control-allow-origin" not in other
+
+
+# `reactor token`
+
+
+def reactor_token(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "reactor", "token", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def test_a_made_token_fits_its_entry() -> None:
+    made = json.loads(reactor_token("anna", "--allow", "operate,view", "--json").stdout)
+    assert made["entry"].startswith("anna:view+operate:")
+    found = Tokens(read_settings({"REACTOR_TOKENS": made["entry"]})).find(made["token"])
+    assert found is not None
+    assert found.name == "anna"
+    assert found.permissions == {Permission.VIEW, Permission.OPERATE}
+    assert made["token"] not in made["entry"]
+
+
+def test_the_command_prints_token_and_entry_and_says_where_they_go() -> None:
+    first, second = reactor_token("anna"), reactor_token("anna")
+    token, entry = (line.split() for line in first.stdout.splitlines())
+    assert token[0] == "token"
+    assert len(token[1]) > 40
+    assert entry[1].startswith("anna:view:")
+    assert "REACTOR_TOKENS_FILE" in first.stderr
+    assert first.stdout != second.stdout
+
+
+@pytest.mark.parametrize("arguments", [["an:na"], [""], ["anna", "--allow", "fly"], ["anna", "--allow", ""], []])
+def test_what_makes_no_token_is_a_usage_error(arguments: list[str]) -> None:
+    assert reactor_token(*arguments).returncode == 2
