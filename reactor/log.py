@@ -6,6 +6,9 @@ from typing import TextIO
 
 import structlog
 
+# Without the values of variables: among these are passwords, tokens and payloads.
+_TRACEBACK = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+
 Logger = structlog.stdlib.BoundLogger
 
 
@@ -26,9 +29,9 @@ def configure_logging(level: str = "info", stream: TextIO | None = None, as_json
         structlog.processors.StackInfoRenderer(),
     ]
     ends: list[structlog.typing.Processor] = (
-        [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer(default=str)]
+        [structlog.processors.ExceptionRenderer(_TRACEBACK), structlog.processors.JSONRenderer(default=str)]
         if as_json
-        else [structlog.dev.ConsoleRenderer(colors=stream.isatty())]
+        else [structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback)]
     )
     structlog.configure(
         processors=[

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -27,12 +28,34 @@ PREFIX = "REACTOR_"
 _KUBERNETES_NAME = re.compile(r"REACTOR_(SERVICE_(HOST|PORT)|PORT_\d+_(TCP|UDP))")
 _KUBERNETES_VALUE = re.compile(r"(tcp|udp)://")
 
+_ORIGIN = re.compile(r"(?P<site>(?P<scheme>https?)://([a-z0-9._-]+|\[[0-9a-f:.]+\]))(?P<port>:[0-9]{1,5})?")
+_OWN_PORTS = {"http": ":80", "https": ":443"}
+_SHORTEST_SECRET = 32
+
 
 def _split(value: object) -> object:
     return tuple(part for part in (p.strip() for p in value.split(",")) if part) if isinstance(value, str) else value
 
 
+def _long_enough(value: SecretStr) -> SecretStr:
+    if len(value.get_secret_value()) < _SHORTEST_SECRET:
+        raise ValueError(f"It must have at least {_SHORTEST_SECRET} characters; `openssl rand -hex 32` makes one")
+    return value
+
+
+def _origin(value: str) -> str:
+    """As browsers send it: small letters, and no port where it is the scheme's own."""
+    if value == "*":
+        raise ValueError("* would let every page on the web use the API with its visitors' tokens: name the origins")
+    found = _ORIGIN.fullmatch(value.lower())
+    if not found:
+        raise ValueError("An origin is a scheme and a host, as in https://app.example.com or http://localhost:3000")
+    return found["site"] + ("" if found["port"] == _OWN_PORTS[found["scheme"]] else found["port"] or "")
+
+
 Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
+Origins = Annotated[tuple[Annotated[str, AfterValidator(_origin)], ...], BeforeValidator(_split)]
+Secret = Annotated[SecretStr, AfterValidator(_long_enough)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 SecondsOrOff = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -52,9 +75,16 @@ class Settings(BaseModel):
     queues: Names = Field((), description="comma-separated; empty = all queues")
     host: str = Field("127.0.0.1", description="address the HTTP server binds to")
     port: int = Field(8080, ge=0, le=65535, description="its port; 0 = any free one")
-    tokens: SecretStr | None = Field(None, description="who may use the HTTP API")
-    tokens_file: Path | None = Field(None, description="the same, in a file")
-    secret: SecretStr | None = Field(None, description="signs stream tokens")
+    tokens: SecretStr | None = Field(
+        None, description="who may use the HTTP API: entries as `reactor token` prints them"
+    )
+    tokens_file: Path | None = Field(
+        None, description="the same, one a line, in a file that is read again when it changes"
+    )
+    secret: Secret | None = Field(None, description="signs stream tokens; the same for all pods")
+    origins: Origins = Field((), description="comma-separated; pages of other sites that may use the HTTP API")
+    max_streams: int = Field(5000, ge=1, le=1_000_000, description="streams open at once per process")
+    max_streams_per_token: int = Field(500, ge=1, le=1_000_000, description="of these, for one token's name")
     embedded_dir: Path | None = Field(None, description="where the embedded PostgreSQL keeps its data")
     embedded_version: int = Field(18, description="its major version: 16 or 18, or one installed on this machine")
 

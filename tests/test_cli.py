@@ -33,7 +33,7 @@ def test_help_names_every_command_and_what_to_try_first() -> None:
         assert word in done.stdout
 
 
-@pytest.mark.parametrize("command", ["up", "worker", "serve", "migrate", "doctor"])
+@pytest.mark.parametrize("command", ["up", "worker", "serve", "migrate", "doctor", "token"])
 def test_every_command_explains_itself(command: str) -> None:
     assert len(reactor(command, "--help").stdout) > 200
 

@@ -62,7 +62,7 @@ def test_what_does_not_fit_is_refused_by_name(variable: str, value: str, complai
 
 
 def test_secrets_are_not_shown() -> None:
-    settings = read_settings({"REACTOR_DATABASE_URL": "postgresql://u:hush@h/d", "REACTOR_SECRET": "hush"})
+    settings = read_settings({"REACTOR_DATABASE_URL": "postgresql://u:hush@h/d", "REACTOR_SECRET": "hush" * 8})
     assert "hush" not in repr(settings)
 
 

@@ -8,8 +8,13 @@ import asyncpg
 from starlette.requests import Request
 
 from reactor.database import Connection, open_pool
+from reactor.log import get_logger
 from reactor.settings import Settings
+from reactor_http.stream_token import Signer
 from reactor_http.streams import Streams
+from reactor_http.tokens import Tokens
+
+log = get_logger(__name__)
 
 Check = Callable[[], bool]
 
@@ -23,7 +28,15 @@ class Edge:
         self.listen_url = listen_url
         self.settings = settings
         self.checks = dict(checks)
-        self.streams = Streams(url, listen_url, most=5000, most_per_caller=500)
+        self.tokens = Tokens(settings)
+        self.signer = Signer(settings)
+        if self.tokens.are_configured and not self.signer.is_shared:
+            log.warning(
+                "REACTOR_SECRET is not set: no other pod, nor this one after a restart, knows our stream tokens"
+            )
+        self.streams = Streams(
+            url, listen_url, most=settings.max_streams, most_per_caller=settings.max_streams_per_token
+        )
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
 
     @asynccontextmanager

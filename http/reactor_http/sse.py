@@ -6,7 +6,10 @@ from collections.abc import Callable
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from reactor.log import get_logger
 from reactor.topic import Batch, Change, Reader
+
+log = get_logger(__name__)
 
 CHUNK = 65_536
 """What is written at once: more would lie in our memory, once for each client that reads slowly."""
@@ -41,7 +44,7 @@ class EventStream(Response):
         self._on_closed = on_closed
         self._send_seconds = send_seconds
         self._sending: asyncio.Task[None] | None = None
-        self._is_stuck = False
+        self._is_sending = False
 
     def end(self) -> None:
         if self._sending is not None:
@@ -58,7 +61,7 @@ class EventStream(Response):
             self._sending.cancel()
             leaving.cancel()
             await asyncio.wait({self._sending, leaving})
-        if self._is_stuck:
+        if self._is_sending:
             # To close politely would be to wait for ever for a client that does not read.
             scope.get("extensions", {}).get("reactor.abort", lambda: None)()
         elif not is_gone:
@@ -67,36 +70,48 @@ class EventStream(Response):
             self._sending.result()
 
     async def _send_all(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        await self._send(send, b"retry: %d\n\n" % _RETRY_MS)
-        while not self._is_stuck and (batch := await self._next(send)) is not None:
-            content = encode(batch)
-            for start in range(0, len(content), CHUNK):
-                await self._send(send, content[start : start + CHUNK])
-            if batch.state and not self._follows:
-                return
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            await self._send(send, b"retry: %d\n\n" % _RETRY_MS)
+            goes_on = await self._send_batch(send, self._take_first())
+            while goes_on:
+                goes_on = await self._send_batch(send, await self._next(send))
+        except _TookTooLong:
+            log.info("a client that does not read is dropped")
 
-    async def _next(self, send: Send) -> Batch | None:
-        """None: the feed has ended."""
-        if self._first is not None:
-            first, self._first = self._first, None
-            return first
-        while not self._is_stuck:
+    def _take_first(self) -> Batch:
+        """It may be large, and is not to be kept for as long as the stream lasts."""
+        first, self._first = self._first, None
+        assert first is not None
+        return first
+
+    async def _send_batch(self, send: Send, batch: Batch) -> bool:
+        """Tells whether there will be another."""
+        content = encode(batch)
+        for start in range(0, len(content), CHUNK):
+            await self._send(send, content[start : start + CHUNK])
+        return batch.state is None or self._follows
+
+    async def _next(self, send: Send) -> Batch:
+        while True:
             try:
                 async with asyncio.timeout(_COMMENT_SECONDS):
                     return await self._reader.next()
             except TimeoutError:
                 await self._send(send, b": \n\n")
-        return None
 
     async def _send(self, send: Send, content: bytes) -> None:
-        self._is_stuck = True
+        self._is_sending = True
         try:
             async with asyncio.timeout(self._send_seconds):
                 await send({"type": "http.response.body", "body": content, "more_body": True})
         except TimeoutError:
-            return
-        self._is_stuck = False
+            raise _TookTooLong from None
+        self._is_sending = False
+
+
+class _TookTooLong(Exception):
+    pass
 
 
 async def _until_gone(receive: Receive) -> None:

@@ -27,6 +27,7 @@ _MODULES = {
     "drain": "operate",
     "schedules": "schedules",
     "prune": "prune",
+    "token": "token",
 }
 
 

@@ -1,0 +1,147 @@
+"""One connection of a client: uvicorn's, with an end to every wait."""
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import h11
+from starlette.types import Receive, Scope, Send
+from uvicorn import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from reactor.log import get_logger
+
+log = get_logger(__name__)
+
+ABORT = "reactor.abort"
+_LOOK_EVERY_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a client may take its time for, and how many there may be."""
+
+    head_seconds: float = 10
+    """From the connection, or from the first byte of a further request, to the end of the request's head."""
+    crowded_head_seconds: float = 2
+    """The same, while more than half of the connections that there may be are there."""
+    body_seconds: float = 30
+    """From there to the end of its body."""
+    stall_seconds: float = 60
+    """Without taking any of what is waiting to be sent."""
+    close_seconds: float = 5
+    """To take the rest, when the connection is being closed."""
+    connections: int = 10_000
+
+
+class Connection(H11Protocol):
+    """Uvicorn waits for ever for a head or a body that does not come, and for a client that does not read.
+
+    What it waits for is noted here as it changes; `watch` looks at all connections twice a second. That costs a
+    request nothing, where a timer for each would have to be set and unset.
+    """
+
+    limits = Limits()
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._answer, self.app = self.app, self._with_abort
+        self._head_since: float | None = None
+        self._body_since = 0.0
+        self._stalled_since: float | None = None
+        self._closing_since: float | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._head_since = time.monotonic()
+        if len(self.connections) > self.limits.connections:
+            transport.write(_refusal(503, "Service Unavailable", "There are too many connections."))
+            transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        super().data_received(data)
+        if self._is_answering():
+            self._head_since = None
+        elif self._head_since is None:
+            self._head_since = time.monotonic()
+
+    def on_response_complete(self) -> None:
+        # From here to the first byte of the next request it is for uvicorn's own timer, which a byte stops.
+        self._head_since = None
+        super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        self._stalled_since = time.monotonic()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._stalled_since = None
+        super().resume_writing()
+
+    async def _with_abort(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A stream that has had enough of its client ends it with this: closing would wait until the client reads."""
+        self._body_since = time.monotonic()
+        scope.setdefault("extensions", {})[ABORT] = self.transport.abort
+        await self._answer(scope, receive, send)
+
+    def _is_answering(self) -> bool:
+        # Uvicorn's annotation knows nothing of the time before the first request.
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None and not cycle.response_complete
+
+    def look(self, now: float) -> None:
+        """Ends the connection if it has waited for too long."""
+        limits = self.limits
+        if self.transport.is_closing():
+            self._closing_since = self._closing_since or now
+            if now - self._closing_since > limits.close_seconds:
+                self.transport.abort()
+        elif self._stalled_since is not None and now - self._stalled_since > limits.stall_seconds:
+            self.transport.abort()
+        elif self._is_answering():
+            if self.cycle.more_body and now - self._body_since > limits.body_seconds:
+                self.transport.abort()
+        elif self._head_since is not None:
+            is_crowded = len(self.connections) > limits.connections / 2
+            if now - self._head_since > (limits.crowded_head_seconds if is_crowded else limits.head_seconds):
+                self._give_up_on_head()
+
+    def _give_up_on_head(self) -> None:
+        # Browsers open connections ahead of need, and would take an answer for that of the next request.
+        if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:
+            self.transport.write(_refusal(408, "Request Timeout", "The request did not come in time."))
+        self.transport.close()
+
+
+async def watch(state: ServerState) -> None:
+    """Until it is cancelled."""
+    while True:
+        await anyio.sleep(_LOOK_EVERY_SECONDS)
+        now = time.monotonic()
+        for connection in list(state.connections):
+            if isinstance(connection, Connection):
+                connection.look(now)
+
+
+def abort_all(state: ServerState) -> None:
+    for connection in list(state.connections):
+        connection.transport.abort()
+
+
+def _refusal(status: int, title: str, detail: str) -> bytes:
+    body = f'{{"type": "about:blank", "title": "{title}", "status": {status}, "detail": "{detail}"}}'
+    return (
+        f"HTTP/1.1 {status} {title}\r\nContent-Type: application/problem+json\r\nContent-Length: {len(body)}\r\n"
+        f"Connection: close\r\n\r\n{body}"
+    ).encode()

@@ -1,0 +1,92 @@
+"""Short-lived signed tokens for streams: EventSource sends no headers, and addresses end up in histories and logs."""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+import secrets
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from uuid import UUID
+
+from reactor.settings import Settings
+
+SHORTEST_SECONDS, LONGEST_SECONDS = 1, 3600
+# Part of what is signed, so that no signature made for another purpose with the same secret fits.
+_PURPOSE = b"reactor stream token\0"
+_VERSION = 1
+_ONE, _ALL = 1, 0
+# Version, one pipeline or all, the end in milliseconds since 1970; then the pipeline, if it is one, and the name.
+_HEAD = struct.Struct(">BBQ")
+_SIGNATURE_BYTES = hashlib.sha256().digest_size
+_FORM = re.compile(r"[A-Za-z0-9_-]{40,300}")
+
+
+class BadStreamToken(Exception):
+    """Says what is wrong with it, never what it was."""
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What a stream token says."""
+
+    name: str
+    """Whose token it was made with."""
+    pipeline_id: UUID | None
+    """None: all of them."""
+    expires_at: float
+
+
+class Signer:
+    """Pods with the same secret accept each other's tokens; their clocks must agree, as NTP makes them."""
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+        self.is_shared = settings.secret is not None
+        self._key = settings.secret.get_secret_value().encode() if settings.secret else secrets.token_bytes(32)
+        self._clock = clock
+
+    def sign(self, name: str, pipeline_id: UUID | None, ttl_seconds: float) -> tuple[str, Grant]:
+        ends = round((self._clock() + ttl_seconds) * 1000)
+        body = _HEAD.pack(_VERSION, _ONE if pipeline_id else _ALL, ends)
+        body += (pipeline_id.bytes if pipeline_id else b"") + name.encode()
+        return _encode(body + self._signature(body)), Grant(name, pipeline_id, ends / 1000)
+
+    def check(self, token: str) -> Grant:
+        """What it says, if we or another pod with our secret said so, and it is still true."""
+        signed = _decode(token)
+        body, signature = signed[:-_SIGNATURE_BYTES], signed[-_SIGNATURE_BYTES:]
+        if not hmac.compare_digest(signature, self._signature(body)):
+            raise BadStreamToken("The stream token was not made by this server, or by one with another REACTOR_SECRET.")
+        version, reach, ends = _HEAD.unpack_from(body)
+        if version != _VERSION:
+            raise BadStreamToken(f"The stream token is of version {version}, which this server does not know.")
+        if ends / 1000 <= self._clock():
+            raise BadStreamToken("The stream token has expired.")
+        rest = body[_HEAD.size :]
+        if reach == _ONE:
+            return Grant(rest[16:].decode(), UUID(bytes=rest[:16]), ends / 1000)
+        return Grant(rest.decode(), None, ends / 1000)
+
+    def _signature(self, body: bytes) -> bytes:
+        return hmac.digest(self._key, _PURPOSE + body, "sha256")
+
+
+def _encode(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
+
+
+def _decode(token: str) -> bytes:
+    malformed = BadStreamToken("The stream token is malformed: POST /v1/stream-tokens makes them.")
+    if not _FORM.fullmatch(token):
+        raise malformed
+    try:
+        content = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
+    except binascii.Error:
+        raise malformed from None
+    # The last character has bits to spare: of the spellings of one token only ours is taken.
+    if _encode(content) != token or len(content) <= _HEAD.size + _SIGNATURE_BYTES:
+        raise malformed
+    return content

@@ -1,0 +1,355 @@
+"""The server: no client can hold it up, fill it or keep it from stopping, and its log holds no secret."""
+
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from reactor_http.access import Permission
+from reactor_http.tokens import make_token
+
+Until = Callable[..., Awaitable[Any]]
+
+
+class Server:
+    def __init__(self, folder: Path, settings: dict[str, str], limits: dict[str, float]) -> None:
+        self._log = folder / f"log-{time.monotonic_ns()}"
+        outside = {name: value for name, value in os.environ.items() if not name.startswith("REACTOR_")}
+        inside = {"REACTOR_PORT": "0"} | ({"TEST_LIMITS": json.dumps(limits)} if limits else {})
+        with self._log.open("w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, str(Path(__file__).parent / "serve_paths.py")],
+                env=outside | inside | settings,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        assert self.process.stdout is not None
+        self.address = self.process.stdout.readline().strip()
+        assert self.address, self.log
+        self.port = int(self.address.rsplit(":", 1)[1])
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    @property
+    def open_files(self) -> int:
+        return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
+
+    def connect(self, *, small: bool = False) -> socket.socket:
+        connection = socket.socket()
+        if small:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(20)
+        connection.connect(("127.0.0.1", self.port))
+        return connection
+
+    def get(self, path: str, **more: Any) -> httpx.Response:
+        return httpx.get(self.address + path, timeout=20, **more)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """Starts a server; settings without their prefix: start(TOKENS=…), limits by their names: start(head_seconds=1)."""
+    servers: list[Server] = []
+
+    def started(**given: Any) -> Server:
+        settings = {f"REACTOR_{name}": str(value) for name, value in given.items() if name.isupper()}
+        limits = {name: value for name, value in given.items() if name.islower()}
+        servers.append(Server(tmp_path, settings, limits))
+        return servers[-1]
+
+    yield started
+    for server in servers:
+        server.process.kill()
+        server.process.communicate()
+
+
+Start = Callable[..., Server]
+
+
+def head(path: str, *lines: str, method: str = "GET") -> bytes:
+    return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", *lines, "", ""]).encode()
+
+
+def everything(connection: socket.socket) -> bytes:
+    """What comes until the server closes."""
+    parts = []
+    with suppress(ConnectionResetError):
+        while part := connection.recv(65536):
+            parts.append(part)
+    return b"".join(parts)
+
+
+@contextmanager
+def many_files() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192) if hard > 0 else 8192, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+# Connections that wait
+
+
+async def test_a_thousand_half_open_connections_hold_nobody_up_and_are_gone_afterwards(
+    start: Start, until: Until
+) -> None:
+    """D13"""
+    server = start()
+    assert server.get("/health/live").status_code == 200
+    before = server.open_files
+    with many_files(), ExitStack() as connections:
+        began = time.monotonic()
+        for number in range(1000):
+            connection = connections.enter_context(server.connect())
+            if number % 2:
+                connection.sendall(b"GET /health/live HTTP/1.1\r\nHo")
+        await until(lambda: server.open_files >= before + 1000)
+        answered = time.monotonic()
+        assert server.get("/health/live").status_code == 200
+        assert time.monotonic() - answered < 2
+        await until(lambda: server.open_files <= before)
+        assert time.monotonic() - began > 9, "they are given ten seconds"
+
+
+def test_a_head_that_does_not_end_is_answered_with_408(start: Start) -> None:
+    server = start(head_seconds=0.5)
+    with server.connect() as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n")
+        assert everything(connection).startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_head_that_trickles_is_ended_too(start: Start) -> None:
+    server = start(head_seconds=1)
+    with server.connect() as connection:
+        began = time.monotonic()
+        connection.sendall(b"GET / HTTP/1.1\r\n")
+        with suppress(ConnectionError):
+            while time.monotonic() - began < 10:
+                connection.sendall(b"X-A: b\r\n")
+                connection.settimeout(0.1)
+                with suppress(TimeoutError):
+                    if connection.recv(1000):
+                        break
+        assert time.monotonic() - began < 5
+
+
+def test_a_connection_that_says_nothing_is_closed_without_a_word(start: Start) -> None:
+    server = start(head_seconds=0.5)
+    with server.connect() as connection:
+        assert everything(connection) == b""
+
+
+def test_a_second_request_on_a_connection_must_come_to_its_end_too(start: Start) -> None:
+    server = start(head_seconds=0.5)
+    with server.connect() as connection:
+        connection.sendall(head("/health/live"))
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+        connection.sendall(b"GET / HT")
+        assert b"HTTP/1.1 408 " in everything(connection)
+
+
+def test_connections_are_kept_for_further_requests(start: Start) -> None:
+    server = start(head_seconds=0.5)
+    with server.connect() as connection:
+        for _ in range(3):
+            connection.sendall(head("/health/live"))
+            answer = b""
+            while not answer.endswith(b"}"):
+                answer += connection.recv(65536)
+            assert answer.startswith(b"HTTP/1.1 200 ")
+            time.sleep(0.7)
+
+
+def test_a_body_that_trickles_is_ended(start: Start) -> None:
+    server = start(body_seconds=1)
+    with server.connect() as connection:
+        connection.sendall(head("/read", "Content-Length: 1000000", method="POST"))
+        began = time.monotonic()
+        with suppress(ConnectionError):
+            while time.monotonic() - began < 10:
+                connection.sendall(b"x")
+                time.sleep(0.05)
+        assert time.monotonic() - began < 5
+
+
+def test_a_body_that_trickles_on_after_the_answer_is_ended(start: Start) -> None:
+    """Uvicorn's own timer starts anew with every byte."""
+    server = start(head_seconds=1)
+    with server.connect() as connection:
+        connection.sendall(head("/nowhere", "Content-Length: 1000000", method="POST"))
+        assert connection.recv(65536).startswith(b"HTTP/1.1 405 ")
+        began = time.monotonic()
+        with suppress(ConnectionError):
+            while time.monotonic() - began < 10:
+                connection.sendall(b"x")
+                time.sleep(0.05)
+        assert time.monotonic() - began < 5
+
+
+def test_a_slow_but_steady_body_is_taken(start: Start) -> None:
+    server = start()
+    with server.connect() as connection:
+        connection.sendall(head("/read", "Content-Length: 5", "Connection: close", method="POST"))
+        for _ in range(5):
+            time.sleep(0.1)
+            connection.sendall(b"x")
+        assert everything(connection).endswith(b"\r\n\r\n5")
+
+
+@pytest.mark.parametrize("path", ["/flood", "/big?bytes=20000000"])
+async def test_a_client_that_does_not_read_is_given_up(start: Start, until: Until, path: str) -> None:
+    server = start(stall_seconds=1)
+    before = server.open_files
+    with server.connect(small=True) as connection:
+        connection.sendall(head(path))
+        await until(lambda: server.open_files > before)
+        await until(lambda: server.open_files <= before, within_seconds=6)
+
+
+async def test_closing_does_not_wait_for_a_client_that_does_not_read(start: Start, until: Until) -> None:
+    server = start(stall_seconds=600, close_seconds=1)
+    before = server.open_files
+    with server.connect(small=True) as connection:
+        connection.sendall(head("/big?bytes=20000000", "Connection: close"))
+        await until(lambda: server.open_files > before)
+        await until(lambda: server.open_files <= before, within_seconds=6)
+
+
+async def test_an_endpoint_can_end_its_connection_at_once(start: Start, until: Until) -> None:
+    server = start()
+    before = server.open_files
+    with server.connect() as connection:
+        connection.sendall(head("/abort"))
+        assert everything(connection) == b""
+        await until(lambda: server.open_files <= before)
+
+
+async def test_more_connections_than_allowed_are_refused_and_the_others_served(start: Start, until: Until) -> None:
+    server = start(connections=20, head_seconds=600, crowded_head_seconds=1)
+    with ExitStack() as connections:
+        for _ in range(20):
+            connections.enter_context(server.connect())
+        with server.connect() as refused:
+            assert everything(refused).startswith(b"HTTP/1.1 503 ")
+        # Those who say nothing make room soon.
+        await until(lambda: _is_well(server), within_seconds=6)
+
+
+def _is_well(server: Server) -> bool:
+    with suppress(httpx.HTTPError):
+        return server.get("/health/live").status_code == 200
+    return False
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\x00" * 100,
+        b"GET\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 1_000_000 + b"\r\n\r\n",
+        b"GET /" + b"x" * 100_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nnonsense\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer \x00\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ],
+)
+def test_what_is_no_http_is_refused_and_closed(start: Start, garbage: bytes) -> None:
+    server = start(head_seconds=1)
+    with server.connect() as connection:
+        with suppress(ConnectionError):
+            connection.sendall(garbage)
+        answer = everything(connection)
+    assert not answer or answer.split()[1][:1] == b"4", answer[:100]
+    assert server.get("/health/live").status_code == 200
+    assert "Traceback" not in server.log
+    assert "exc_info" not in server.log
+
+
+# Stopping
+
+
+def test_a_client_that_does_not_read_keeps_no_server_from_stopping(start: Start) -> None:
+    server = start()
+    with server.connect(small=True) as connection:
+        connection.sendall(head("/flood"))
+        assert connection.recv(100)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(10) == 0
+    assert "Traceback" not in server.log
+
+
+# Who it was
+
+
+def test_forwarded_addresses_are_believed_only_if_uvicorn_was_told(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D13"""
+    token, entry = make_token("vera", [Permission.VIEW])
+    headers = {"Authorization": f"Bearer {token}", "X-Forwarded-For": "10.1.2.3"}
+    assert start(TOKENS=entry).get("/who", headers=headers).json() == ["vera", "127.0.0.1"]
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "127.0.0.1")
+    assert start(TOKENS=entry).get("/who", headers=headers).json() == ["vera", "10.1.2.3"]
+
+
+def test_pods_with_one_secret_take_each_others_stream_tokens(start: Start) -> None:
+    """D13"""
+    token, entry = make_token("vera", [Permission.VIEW])
+    one, other = (start(TOKENS=entry, SECRET="s" * 32) for _ in range(2))
+    minted = httpx.post(
+        f"{one.address}/v1/stream-tokens", json={"pipeline_id": None}, headers={"Authorization": f"Bearer {token}"}
+    ).json()["token"]
+    # Let in, it explodes.
+    assert other.get("/explode-in-a-stream", params={"token": minted}).status_code == 500
+    assert other.get("/explode-in-a-stream", params={"token": minted + "x"}).status_code == 401
+
+
+def test_the_log_holds_no_secret_whatever_goes_wrong(start: Start, tmp_path: Path) -> None:
+    """D13"""
+    token, entry = make_token("vera", [Permission.VIEW])
+    file = tmp_path / "tokens"
+    file.write_text(entry)
+    secret = "hush" * 8
+    server = start(TOKENS_FILE=file, SECRET=secret)
+    bearer = {"Authorization": f"Bearer {token}"}
+    minted = httpx.post(f"{server.address}/v1/stream-tokens", json={"pipeline_id": None}, headers=bearer).json()[
+        "token"
+    ]
+    assert server.get("/explode", headers=bearer).status_code == 500
+    assert server.get(f"/explode?token={token}", headers=bearer).status_code == 500
+    assert server.get("/explode-in-a-stream", params={"token": minted}).status_code == 500
+    assert server.get("/explode-in-a-stream", params={"token": token}).status_code == 401
+    assert server.get("/explode", headers={"Authorization": token}).status_code == 401
+    assert server.get(f"/{token}?token={token}").status_code == 404
+    for broken in (f"GET /{token} HTTP/9\r\nAuthorization: Bearer {token}\r\n\r\n", f"{token}\r\n\r\n"):
+        with server.connect() as connection:
+            connection.sendall(broken.encode())
+            everything(connection)
+    file.write_text(f"vera:view:{token}\n{token}\n")
+    time.sleep(1.1)
+    server.get("/explode", headers=bearer)
+    assert "tokens file is broken" in server.log
+    assert "it exploded" in server.log
+    server.process.send_signal(signal.SIGTERM)
+    server.process.wait(10)
+    for hidden in (token, minted, secret, entry.rsplit(":")[-1]):
+        for length in (len(hidden), 16):
+            assert hidden[:length] not in server.log
