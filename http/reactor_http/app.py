@@ -4,15 +4,21 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
+from starlette.exceptions import HTTPException
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from reactor.errors import ReactorError
 from reactor.settings import Settings, read_settings
+from reactor_http import guard, jobs, operate, pipelines
+from reactor_http.call import routes
 from reactor_http.edge import Check, Edge
 from reactor_http.health import live, ready
+from reactor_http.openapi import show_openapi
 from reactor_http.problem import Problem
+
+CALLS = (*jobs.CALLS, *pipelines.CALLS, *operate.CALLS)
+"""What /openapi.json describes; add yours."""
 
 
 def create_app(
@@ -30,14 +36,17 @@ def create_app(
         routes=[
             Route("/health/live", live),
             Route("/health/ready", ready),
+            Route("/openapi.json", show_openapi),
+            *routes(CALLS),
             Mount("/", StaticFiles(directory=Path(__file__).parent / "page", html=True)),
         ],
-        exception_handlers={Problem: _refuse},
+        exception_handlers={
+            Problem: guard.refuse,
+            ReactorError: guard.refuse_work,
+            HTTPException: guard.refuse_request,
+            Exception: guard.own_up,
+        },
     )
+    app.state.calls = CALLS
     app.state.edge = Edge(database_url, listen_url or database_url, settings or read_settings({}), checks or {})
     return app
-
-
-async def _refuse(request: Request, problem: Exception) -> Response:
-    assert isinstance(problem, Problem)
-    return problem.response()
