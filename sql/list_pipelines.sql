@@ -7,6 +7,7 @@
 -- not full: just above the next job that there is, since prunes leave wide gaps. Rows without a type are no pipeline's.
 --
 -- Scalar subqueries, not joins: the planner then walks the primary key, keeps its order, and stops when the page is full.
+-- `offset 0` keeps it from deriving the state of all pipelines that there are, to join them afterwards.
 with top as materialized (
     select case when $8::uuid is null and $9::bigint is null
         then (select max(j.id) from reactor.jobs j where j.id < coalesce($1::bigint, 9223372036854775807))
@@ -34,7 +35,7 @@ with top as materialized (
         order by j.id desc
         limit 20000
     ) h
-    cross join lateral (select p.* from reactor.pipelines p where p.pipeline_id = h.pipeline_id) p
+    cross join lateral (select p.* from reactor.pipelines p where p.pipeline_id = h.pipeline_id offset 0) p
     where $3::text is null or p.state = $3
     order by h.id desc
     limit $2::int

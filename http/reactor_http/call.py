@@ -54,7 +54,7 @@ def routes(calls: Iterable[Call]) -> list[Route]:
 
 
 class _ByMethod:
-    """An application, not a function: the route then matches every method, and the page's files below / are not asked."""
+    """An application, not a function: its route matches every method, and the page's files are not asked instead."""
 
     def __init__(self, endpoints: Mapping[str, Endpoint]) -> None:
         self._endpoints = dict(endpoints) | ({"HEAD": endpoints["GET"]} if "GET" in endpoints else {})
