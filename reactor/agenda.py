@@ -1,12 +1,12 @@
 """What operators do with schedules: look, switch on and off, run now, remove."""
 
-import json
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 from reactor import statements
 from reactor.audit import Operator, note, transact
 from reactor.database import Connection
+from reactor.encode import decoded
 from reactor.errors import ScheduleUnknown
 
 Details: TypeAlias = dict[str, Any]
@@ -16,8 +16,7 @@ async def list_schedules(connection: Connection) -> list[Details]:
     """All of them, by name, each with the state of its newest job."""
     schedules = [dict(record) for record in await connection.fetch(statements.LIST_SCHEDULES, None)]
     for schedule in schedules:
-        if isinstance(schedule["payload"], str):
-            schedule["payload"] = json.loads(schedule["payload"])
+        schedule["payload"] = decoded(schedule["payload"])
     return schedules
 
 

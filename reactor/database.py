@@ -75,13 +75,18 @@ async def is_pooled(connection: Connection) -> bool:
     return bool(await connection.fetchval("select pg_backend_pid()") != connection.get_server_pid())
 
 
-async def open_pool(url: str, *, name: str, size: int, prepares: bool = True) -> "asyncpg.Pool[asyncpg.Record]":
-    """Connections for handlers' transactions, opened when they are needed."""
+async def open_pool(
+    url: str, *, name: str, size: int, prepares: bool = True, timezone: str | None = None
+) -> "asyncpg.Pool[asyncpg.Record]":
+    """Connections for handlers' transactions and for requests, opened when they are needed.
+
+    `timezone`: of the times in JSON that the server writes; None: its own.
+    """
     return await asyncpg.create_pool(
         _for_asyncpg(url),
         min_size=0,
         max_size=size,
-        server_settings={"application_name": name},
+        server_settings={"application_name": name} | ({"timezone": timezone} if timezone else {}),
         statement_cache_size=100 if prepares else 0,
         init=_watched,
     )

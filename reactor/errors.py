@@ -85,6 +85,14 @@ class JobInvalid(ReactorError):
         super().__init__(f"The job can't be submitted: {why}.", remedy)
 
 
+class Draining(ReactorError):
+    def __init__(self) -> None:
+        super().__init__(
+            "No job is taken in while draining is on. Nothing was created.",
+            "Try again later; `reactor drain off` ends the draining.",
+        )
+
+
 class JobUnknown(ReactorError):
     def __init__(self, job_id: int) -> None:
         super().__init__(
@@ -131,9 +139,10 @@ class RetentionInvalid(ReactorError):
 class NotRecoverable(ReactorError):
     """Only a running job whose worker is dead can be taken from it."""
 
-    def __init__(self, job_id: int, why: str, remedy: str) -> None:
+    def __init__(self, job_id: int, state: str, why: str, remedy: str) -> None:
         super().__init__(f"Job {job_id} can't be recovered: {why}.", remedy)
         self.job_id = job_id
+        self.state = state
 
 
 class ScopeTaken(ReactorError):

@@ -63,15 +63,20 @@ async def list_jobs(
 
 async def find_job(connection: Connection, job_id: int) -> dict[str, Any]:
     """The job's columns, and as lists of dicts its `dependencies`, `steps` and `earlier_attempts`."""
-    record = await connection.fetchrow(statements.FIND_JOB, job_id)
-    if record is None:
-        raise JobUnknown(job_id)
-    job = dict(record)
+    job = await find_job_as_stored(connection, job_id)
     for name in ("payload", "result"):
         job[name] = decoded(job[name])
     for name in ("dependencies", "steps", "earlier_attempts"):
         job[name] = [_with_times(decoded(row)) for row in job[name]]
     return job
+
+
+async def find_job_as_stored(connection: Connection, job_id: int) -> dict[str, Any]:
+    """The same with the JSON of payload, result and lists as text, which keeps every digit for whoever passes it on."""
+    record = await connection.fetchrow(statements.FIND_JOB, job_id)
+    if record is None:
+        raise JobUnknown(job_id)
+    return dict(record)
 
 
 async def find_pipeline(connection: Connection, pipeline_id: UUID) -> dict[str, Any]:

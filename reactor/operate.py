@@ -176,14 +176,15 @@ def _not_recoverable(job_id: int, holder: asyncpg.Record | None) -> ReactorError
         return JobUnknown(job_id)
     if holder["state"] != JobState.RUNNING:
         remedy = f"`reactor why {job_id}` tells what it waits for, or how it ended."
-        return NotRecoverable(job_id, f"it is {holder['state']}, not running", remedy)
+        return NotRecoverable(job_id, holder["state"], f"it is {holder['state']}, not running", remedy)
     if holder["is_alive"]:
         remedy = (
             "Its handler may just take long. If it hangs, its timeout ends it; or "
             f"`reactor cancel {job_id}` and then `reactor retry {job_id}`."
         )
-        return NotRecoverable(job_id, f"its worker on {holder['locked_by']} is alive", remedy)
-    return NotRecoverable(job_id, "a pod is putting it back right now", f"Look with `reactor why {job_id}`.")
+        return NotRecoverable(job_id, holder["state"], f"its worker on {holder['locked_by']} is alive", remedy)
+    why = "a pod is putting it back right now"
+    return NotRecoverable(job_id, holder["state"], why, f"Look with `reactor why {job_id}`.")
 
 
 def _states(records: list[asyncpg.Record]) -> dict[int, JobState]:

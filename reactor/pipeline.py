@@ -1,7 +1,7 @@
 """Builds jobs that depend on each other, to be submitted all at once."""
 
 import json
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, overload
 from uuid import UUID
@@ -74,15 +74,20 @@ class Pipeline:
         self, connection: "SyncConnection | AsyncConnection"
     ) -> SubmittedPipeline | Awaitable[SubmittedPipeline]:
         """All of it or nothing, in the caller's transaction. To be awaited where the driver is asynchronous."""
-        if not self._jobs:
-            raise JobInvalid("the pipeline has no job", "Add one with pipeline.job(...).")
-        rows = fetch(connection, statements.SUBMIT_PIPELINE, self._encoded())
-        return self._later(rows) if isinstance(rows, Awaitable) else _submitted(rows)
+        rows = fetch(connection, statements.SUBMIT_PIPELINE, self.encode())
+        return self._later(rows) if isinstance(rows, Awaitable) else submitted_pipeline(rows)
 
     async def _later(self, rows: Awaitable[Rows]) -> SubmittedPipeline:
-        return _submitted(await rows)
+        return submitted_pipeline(await rows)
 
-    def _encoded(self) -> str:
+    @property
+    def new_jobs(self) -> Sequence[NewJob]:
+        return tuple(self._jobs)
+
+    def encode(self) -> str:
+        """As reactor.submit_pipeline takes them. Raises JobInvalid for what no database could hold."""
+        if not self._jobs:
+            raise JobInvalid("the pipeline has no job", "Add one with pipeline.job(...).")
         specs = json.loads(encode_jobs(self._jobs))
         for spec, needs in zip(specs, self._needs, strict=True):
             spec["depends_on"] = needs
@@ -96,7 +101,7 @@ class Pipeline:
         return {"place": one.place, "needs": needs}
 
 
-def _submitted(rows: Rows) -> SubmittedPipeline:
+def submitted_pipeline(rows: Rows) -> SubmittedPipeline:
     answers = [Submitted(*row[1:]) for row in rows]
     for answer in answers:
         if answer.outcome != "created":

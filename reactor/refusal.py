@@ -19,8 +19,8 @@ def refusals_explained() -> Iterator[None]:
 
 def explain(error: Exception) -> ReactorError:
     match error:
-        case asyncpg.CheckViolationError() if error.args and str(error.args[0]).startswith("reactor: "):
-            # The schema's own checks word both halves themselves.
+        case asyncpg.PostgresError() if error.args and str(error.args[0]).startswith("reactor: "):
+            # The schema's own checks and triggers word both halves themselves.
             message = str(error.args[0]).removeprefix("reactor: ")
             return DatabaseRefused(f"{message[:1].upper()}{message[1:]}.", getattr(error, "hint", None) or "")
         case asyncpg.InsufficientPrivilegeError():

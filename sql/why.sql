@@ -18,7 +18,8 @@ with asked as materialized (
 select
     j.id, j.state::text as state, j.job_type::text as job_type, j.queue::text as queue, j.scope::text as scope, j.parked,
     j.attempts, coalesce(j.max_attempts::int, j.quota, 3) as quota, j.max_attempts is not null as quota_is_own,
-    j.run_after, j.run_after > clock_timestamp() as is_early,
+    case when j.run_after is not null then least(j.run_after, timestamptz '9999-12-31 23:59:59.999999+00') end as run_after,
+    j.run_after > clock_timestamp() as is_early,
     case when isfinite(j.run_after) then extract(epoch from j.run_after - clock_timestamp())::float8 end as due_in_seconds,
     j.locked_by, j.locked_at, extract(epoch from clock_timestamp() - j.locked_at)::float8 as held_seconds,
     j.started_at, j.finished_at, j.error, j.status_message, j.broken_by, b.state::text as broken_by_state,

@@ -16,8 +16,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import structlog
+from starlette.applications import Starlette
 
 from reactor.database import Connection, connect
 from reactor.embedded import installed_versions, start_embedded
@@ -28,6 +30,7 @@ from reactor.migrate import migrate
 from reactor.registry import Registry
 from reactor.runner import Plan, Runner
 from reactor.testing import Databases, quick_folder, server_for_tests
+from reactor_http.app import create_app
 
 Row = Callable[[int], Awaitable[dict[str, Any]]]
 Events = list[MutableMapping[str, Any]]
@@ -336,3 +339,19 @@ def events(monkeypatch: pytest.MonkeyPatch) -> Iterator[Events]:
         monkeypatch.setattr(module, "log", get_logger(module.__name__))
     with structlog.testing.capture_logs() as events:
         yield events
+
+
+@pytest.fixture
+async def app(database: str) -> AsyncIterator[Starlette]:
+    """The HTTP application on this test's database."""
+    app = create_app(database)
+    yield app
+    await app.state.edge.close()
+
+
+@pytest.fixture
+async def api(app: Starlette) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of it, without a server between them."""
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        yield client

@@ -4,21 +4,26 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from reactor.errors import ReactorError
 from reactor.settings import Settings, read_settings
+from reactor_http import events, guard, jobs, operate, pipelines
 from reactor_http.access import Permission, needs
+from reactor_http.call import routes
 from reactor_http.edge import Check, Edge
-from reactor_http.events import all_events, pipeline_events
 from reactor_http.headers import SafeHeaders
 from reactor_http.health import live, ready
 from reactor_http.me import me, stream_tokens
+from reactor_http.openapi import show_openapi
 from reactor_http.origin import Origins
 from reactor_http.problem import Problem
+
+CALLS = (*jobs.CALLS, *pipelines.CALLS, *operate.CALLS, *events.CALLS)
+"""What /openapi.json describes; add yours."""
 
 
 def create_app(
@@ -37,19 +42,20 @@ def create_app(
         routes=[
             Route("/health/live", live),
             Route("/health/ready", ready),
+            Route("/openapi.json", show_openapi),
             Route("/v1/me", me),
             Route("/v1/stream-tokens", needs(Permission.VIEW, stream_tokens), methods=["POST"]),
-            Route("/v1/events", all_events),
-            Route("/v1/pipelines/{pipeline_id}/events", pipeline_events),
+            *routes(CALLS),
             Mount("/", StaticFiles(directory=Path(__file__).parent / "page", html=True)),
         ],
         middleware=[Middleware(SafeHeaders), Middleware(Origins, allowed=settings.origins)],
-        exception_handlers={Problem: _refuse},
+        exception_handlers={
+            Problem: guard.refuse,
+            ReactorError: guard.refuse_work,
+            HTTPException: guard.refuse_request,
+            Exception: guard.own_up,
+        },
     )
+    app.state.calls = CALLS
     app.state.edge = Edge(database_url, listen_url or database_url, settings, checks or {})
     return app
-
-
-async def _refuse(request: Request, problem: Exception) -> Response:
-    assert isinstance(problem, Problem)
-    return problem.response()

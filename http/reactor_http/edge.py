@@ -1,5 +1,6 @@
 """What all requests to one application share."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import cast
@@ -7,8 +8,10 @@ from typing import cast
 import asyncpg
 from starlette.requests import Request
 
-from reactor.database import Connection, open_pool
+from reactor.database import Connection, address, open_pool
+from reactor.errors import DatabaseUnreachable
 from reactor.log import get_logger
+from reactor.refusal import refusals_explained
 from reactor.settings import Settings
 from reactor_http.stream_token import Signer
 from reactor_http.streams import Streams
@@ -21,6 +24,11 @@ Check = Callable[[], bool]
 
 class Edge:
     """Opens nothing before the first request, so that it can be made anywhere."""
+
+    request_seconds = 30.0
+    """What a request that is no stream may take."""
+    connect_seconds = 2.0
+    """How long it waits for a connection: a client would rather know."""
 
     def __init__(self, url: str, listen_url: str, settings: Settings, checks: Mapping[str, Check]) -> None:
         """`checks`: what else must be well for /health/ready, by name."""
@@ -38,18 +46,33 @@ class Edge:
             url, listen_url, most=settings.max_streams, most_per_caller=settings.max_streams_per_token
         )
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        self._opening = asyncio.Lock()
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        if self._pool is None:
-            self._pool = await open_pool(self.url, name="reactor http", size=10, prepares=False)
-        async with self._pool.acquire() as connection:
-            yield cast(Connection, connection)
+        """One of a few, whose times are in UTC. What the database refuses meanwhile comes out as a ReactorError."""
+        pool = await self._opened()
+        try:
+            connection = await pool.acquire(timeout=self.connect_seconds)
+        except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            why = "no connection in time" if isinstance(error, TimeoutError) else str(error)
+            raise DatabaseUnreachable(address(self.url), why, "Is the server running?") from error
+        try:
+            with refusals_explained():
+                yield cast(Connection, connection)
+        finally:
+            await pool.release(connection)
 
     async def close(self) -> None:
         await self.streams.close()
         if self._pool is not None:
             self._pool.terminate()
+
+    async def _opened(self) -> "asyncpg.Pool[asyncpg.Record]":
+        async with self._opening:
+            if self._pool is None:
+                self._pool = await open_pool(self.url, name="reactor http", size=10, prepares=False, timezone="UTC")
+            return self._pool
 
 
 def edge_of(request: Request) -> Edge:

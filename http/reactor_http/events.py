@@ -2,39 +2,70 @@
 
 from uuid import UUID
 
+from pydantic import BaseModel, ConfigDict
 from starlette.requests import Request
 from starlette.responses import Response
 
 from reactor.cursor import parse
-from reactor.errors import PipelineUnknown
 from reactor_http.access import stream_caller
+from reactor_http.answers import Problem
+from reactor_http.call import Call
 from reactor_http.edge import edge_of
-from reactor_http.problem import Problem
+from reactor_http.read import pipeline_id, read_query
+
+
+class EventsAsked(BaseModel):
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    last_event_id: str = ""
+    """Where to go on from; the header Last-Event-ID wins. Browsers send that when they reconnect by themselves; a page that
+    opens a new stream has only the address."""
+    token: str = ""
+    """A stream token: browsers can't send headers with an EventSource."""
+    follow: bool = False
+    """Stay after the pipeline's end, and see whether it is retried."""
 
 
 async def pipeline_events(request: Request) -> Response:
-    try:
-        pipeline_id = UUID(request.path_params["pipeline_id"])
-    except ValueError:
-        raise Problem(
-            422, "That is no pipeline's id.", "An id looks like 0199c9f2-6a3e-7c1b-9f7e-3f1f6d0c2a11."
-        ) from None
-    return await _stream(request, pipeline_id)
+    return await _stream(request, pipeline_id(request))
 
 
 async def all_events(request: Request) -> Response:
     return await _stream(request, None)
 
 
-async def _stream(request: Request, pipeline_id: UUID | None) -> Response:
-    caller = stream_caller(request, pipeline_id)
-    # Browsers send the header when they reconnect by themselves; a page that opens a new stream has only the address.
-    last_seen = request.headers.get("last-event-id") or request.query_params.get("last_event_id") or ""
+async def _stream(request: Request, pipeline: UUID | None) -> Response:
+    asked = read_query(request, EventsAsked)
+    caller = stream_caller(request, pipeline)
+    last_seen = request.headers.get("last-event-id") or asked.last_event_id
     cursor = parse(last_seen)
     reset = "the cursor is none of ours" if last_seen and cursor is None else ""
-    follows = request.query_params.get("follow", "") in ("1", "true")
-    try:
-        stream = await edge_of(request).streams.open(caller.name, pipeline_id, cursor, reset=reset, follows=follows)
-    except PipelineUnknown as error:
-        raise Problem(404, error.message, "It may have been pruned.") from None
+    stream = await edge_of(request).streams.open(caller.name, pipeline, cursor, reset=reset, follows=asked.follow)
     return stream or Response(status_code=204)
+
+
+_REFUSALS = dict.fromkeys((400, 401, 403, 422, 429), Problem)
+CALLS = (
+    Call(
+        "GET",
+        "/v1/events",
+        all_events,
+        "A stream of all pipelines that change",
+        None,
+        {200: "text/event-stream", 204: None},
+        _REFUSALS,
+        query=EventsAsked,
+        streams=True,
+    ),
+    Call(
+        "GET",
+        "/v1/pipelines/{pipeline_id}/events",
+        pipeline_events,
+        "A stream of a pipeline's jobs and steps as they change; 204: it has ended, and you have seen all of it",
+        None,
+        {200: "text/event-stream", 204: None},
+        _REFUSALS,
+        query=EventsAsked,
+        streams=True,
+    ),
+)

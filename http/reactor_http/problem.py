@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
-from starlette.responses import JSONResponse
+from pydantic_core import to_json
+from starlette.responses import Response
 
 
 class Problem(Exception):
@@ -28,5 +29,6 @@ class Problem(Exception):
         self.body |= {"detail": detail} | ({"remedy": remedy} if remedy else {})
         self.body |= ({"errors": list(errors)} if errors else {}) | facts
 
-    def response(self) -> JSONResponse:
-        return JSONResponse(self.body, self.status, self.headers, media_type="application/problem+json")
+    def response(self) -> Response:
+        headers = {"Cache-Control": "no-store"} | self.headers
+        return Response(to_json(self.body), self.status, headers, "application/problem+json")

@@ -1,0 +1,36 @@
+"""Turns the jobs that were sent into a pipeline: names become places."""
+
+from reactor.pipeline import Node, Pipeline
+from reactor_http.read import unusable
+from reactor_http.wire import PipelineSent
+
+
+def plan(sent: PipelineSent) -> tuple[Pipeline, list[str]]:
+    """The pipeline, and what each of its jobs is called in the answer."""
+    names = [job.name or f"#{place}" for place, job in enumerate(sent.jobs, 1)]
+    places: dict[str, int] = {}
+    for place, name in enumerate(names):
+        if name in places:
+            raise unusable({f"jobs[{place}].name": f"is the name of jobs[{places[name]}] already"})
+        places[name] = place
+    pipeline = Pipeline(sent.pipeline_id)
+    nodes = [Node(pipeline, place + 1) for place in range(len(sent.jobs))]
+    for place, job in enumerate(sent.jobs):
+        needs: dict[Node | int, str] = {}
+        for number, need in enumerate(job.depends_on):
+            field = f"jobs[{place}].depends_on[{number}]"
+            if isinstance(need.job, str) and need.job not in places:
+                raise unusable({field: f"names {need.job[:200]!r}, and there is no such job in this pipeline"})
+            other = nodes[places[need.job]] if isinstance(need.job, str) else need.job
+            if other == nodes[place]:
+                raise unusable({field: "names the job itself"})
+            if needs.setdefault(other, need.needs) != need.needs:
+                raise unusable({field: "names a job twice, with different needs"})
+        pipeline.job(
+            job.job_type,
+            job.payload,
+            after=[other for other, kind in needs.items() if kind == "completed"],
+            after_end_of=[other for other, kind in needs.items() if kind == "finished"],
+            **job.options(),
+        )
+    return pipeline, names
