@@ -20,7 +20,7 @@ help:
 	@echo 'make test     run the tests against a real PostgreSQL (PG=16 or PG=18: that version; ARGS="-k word": some)'
 	@echo 'make check    formatting, lint, types, import rules'
 	@echo 'make chaos    kill pods 200 times while pipelines run; every row must come out once (about 5 minutes)'
-	@echo 'make bench    measure inserts, claims and drains, as ratios within one run (about 15 minutes, on an idle machine)'
+	@echo 'make bench    measure inserts, claims, drains and streams, as ratios within one run (about 15 minutes, on an idle machine)'
 	@echo 'make format   put formatting and import order right'
 	@echo 'make venv     only make .venv from the lock file'
 	@echo 'make lock     write the lock files anew from pyproject.toml'
@@ -59,6 +59,7 @@ bench: venv
 	@$(IN) bench/claims.py
 	@$(IN) bench/pipelines.py
 	@$(IN) bench/drain.py
+	@$(IN) bench/streams.py
 
 format: venv
 	@$(IN) -m ruff check --quiet --fix-only --select I .
