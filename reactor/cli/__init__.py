@@ -17,6 +17,7 @@ _MODULES = {
     "migrate": "migrate",
     "doctor": "doctor",
     "submit": "submit",
+    "watch": "watch",
     "jobs": "jobs",
     "why": "jobs",
     "cancel": "operate",
@@ -66,6 +67,7 @@ def cli(log_level: str) -> None:
       reactor migrate     make the tables
     Then:
       reactor submit csv_ingest '{"file": "a.csv"}'
+      reactor watch 17    its pipeline, live
       reactor jobs        what there is
       reactor why 17      why job 17 is not running
 

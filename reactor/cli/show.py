@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-_STATE_COLOURS = {
+STATE_COLOURS = {
     "waiting": "dim",
     "pending": "cyan",
     "running": "blue",
@@ -80,7 +80,7 @@ def _console() -> Console:
 
 def _cell(value: object) -> Text:
     text = harmless(_word(value))
-    return Text(text, style=_STATE_COLOURS.get(text, ""), no_wrap=True, overflow="ellipsis")
+    return Text(text, style=STATE_COLOURS.get(text, ""), no_wrap=True, overflow="ellipsis")
 
 
 _WORDS: dict[type, Callable[[Any], str]] = {
