@@ -134,8 +134,9 @@ async def test_on_a_terminal_it_is_drawn_until_ctrl_c(database: str, connection:
 
 def job(job_id: int, state: str = "pending", **columns: Any) -> Change:
     row = {
-        "id": job_id, "job_type": "work", "state": state, "scope": None, "parent_id": None, "attempts": 1, "error": None,
-        "waiting_on": 0, "locked_by": "pod-1", "progress": None, "status_message": None, "depends_on": [],
+        "id": job_id, "job_type": "work", "state": state, "scope": None, "parent_id": None, "attempts": 1,
+        "error": None, "waiting_on": 0, "locked_by": "pod-1", "progress": None, "status_message": None,
+        "depends_on": [],
     }  # fmt: skip
     return Change("job", f"1 {job_id}", json.dumps(row | columns))
 
