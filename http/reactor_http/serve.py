@@ -53,14 +53,16 @@ async def serve_app(
     with listener or bind(settings) as listener:
         _allow_files(limits.connections)
         server = _Server(_config(app, limits))
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_stop, server, edge, stop)
-            tasks.start_soon(watch, server.server_state)
-            host = f"[{settings.host}]" if ":" in settings.host else settings.host
-            on_listening(f"http://{host}:{listener.getsockname()[1]}")
-            await server.serve(sockets=[listener])
-            tasks.cancel_scope.cancel()
-    await edge.close()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_stop, server, edge, stop)
+                tasks.start_soon(watch, server.server_state)
+                host = f"[{settings.host}]" if ":" in settings.host else settings.host
+                on_listening(f"http://{host}:{listener.getsockname()[1]}")
+                await server.serve(sockets=[listener])
+                tasks.cancel_scope.cancel()
+        finally:
+            await edge.close()
 
 
 def _config(app: Starlette, limits: Limits) -> uvicorn.Config:
