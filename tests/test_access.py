@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import json
+import string
 import subprocess
 import sys
 from pathlib import Path
@@ -385,7 +386,8 @@ def test_every_changed_character_is_noticed() -> None:
     token, grant = signer.sign("vera", PIPELINE, 60)
     assert signer.check(token) == grant
     for place, character in enumerate(token):
-        for other in "Aa0_":
+        # The last one has bits to spare: some others there mean the same bytes.
+        for other in string.ascii_letters + string.digits + "-_" if place == len(token) - 1 else "Aa0_":
             if other != character:
                 with pytest.raises(BadStreamToken):
                     signer.check(token[:place] + other + token[place + 1 :])
