@@ -13,18 +13,16 @@ from starlette.staticfiles import StaticFiles
 
 from reactor.errors import ReactorError
 from reactor.settings import Settings, read_settings
-from reactor_http import events, guard, jobs, operate, pipelines
-from reactor_http.access import Permission, needs
+from reactor_http import events, guard, jobs, me, operate, pipelines
 from reactor_http.call import routes
 from reactor_http.edge import Check, Edge
 from reactor_http.headers import SafeHeaders
 from reactor_http.health import live, ready
-from reactor_http.me import me, stream_tokens
 from reactor_http.openapi import show_openapi
 from reactor_http.origin import Origins
 from reactor_http.problem import Problem
 
-CALLS = (*jobs.CALLS, *pipelines.CALLS, *operate.CALLS, *events.CALLS)
+CALLS = (*jobs.CALLS, *pipelines.CALLS, *operate.CALLS, *events.CALLS, *me.CALLS)
 """What /openapi.json describes; add yours."""
 
 
@@ -45,8 +43,6 @@ def create_app(
             Route("/health/live", live),
             Route("/health/ready", ready),
             Route("/openapi.json", show_openapi),
-            Route("/v1/me", me),
-            Route("/v1/stream-tokens", needs(Permission.VIEW, stream_tokens), methods=["POST"]),
             *routes(CALLS),
             Mount("/", StaticFiles(directory=Path(__file__).parent / "page", html=True)),
         ],
