@@ -162,10 +162,22 @@ async def test_a_taken_port_is_told_with_a_remedy(database: str) -> None:
     assert "--port" in done.stderr
 
 
-async def test_without_tokens_it_binds_to_loopback_only(database: str) -> None:
-    done = reactor("serve", "--host", "0.0.0.0", "--port", "0", database_url=database)
+@pytest.mark.parametrize("command", ["up", "serve"])
+async def test_without_tokens_it_binds_to_loopback_only(database: str, command: str) -> None:
+    """D13"""
+    done = reactor(command, "--host", "0.0.0.0", "--port", "0", database_url=database)
     assert done.returncode == 2
     assert "loopback" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["up", "serve"])
+async def test_tokens_that_do_not_fit_are_told_without_a_traceback(database: str, command: str) -> None:
+    done = reactor(command, "--port", "0", database_url=database, tokens="hush")
+    assert done.returncode == 2
+    assert "reactor token NAME" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "hush" not in done.stderr
 
 
 @pytest.mark.parametrize(

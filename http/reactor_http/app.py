@@ -6,23 +6,23 @@ from pathlib import Path
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from reactor.errors import ReactorError
 from reactor.settings import Settings, read_settings
-from reactor_http import events, guard, jobs, operate, pipelines
-from reactor_http.access import Permission, needs
+from reactor_http import events, guard, jobs, me, operate, pipelines
 from reactor_http.call import routes
 from reactor_http.edge import Check, Edge
 from reactor_http.headers import SafeHeaders
 from reactor_http.health import live, ready
-from reactor_http.me import me, stream_tokens
 from reactor_http.openapi import show_openapi
 from reactor_http.origin import Origins
 from reactor_http.problem import Problem
 
-CALLS = (*jobs.CALLS, *pipelines.CALLS, *operate.CALLS, *events.CALLS)
+CALLS = (*jobs.CALLS, *pipelines.CALLS, *operate.CALLS, *events.CALLS, *me.CALLS)
 """What /openapi.json describes; add yours."""
 
 
@@ -43,13 +43,12 @@ def create_app(
             Route("/health/live", live),
             Route("/health/ready", ready),
             Route("/openapi.json", show_openapi),
-            Route("/v1/me", me),
-            Route("/v1/stream-tokens", needs(Permission.VIEW, stream_tokens), methods=["POST"]),
             *routes(CALLS),
             Mount("/", StaticFiles(directory=Path(__file__).parent / "page", html=True)),
         ],
         middleware=[Middleware(SafeHeaders), Middleware(Origins, allowed=settings.origins)],
         exception_handlers={
+            ClientDisconnect: _gone,
             Problem: guard.refuse,
             ReactorError: guard.refuse_work,
             HTTPException: guard.refuse_request,
@@ -59,3 +58,8 @@ def create_app(
     app.state.calls = CALLS
     app.state.edge = Edge(database_url, listen_url or database_url, settings, checks or {})
     return app
+
+
+async def _gone(request: Request, error: Exception) -> Response:
+    """Nobody reads this. Without it each client that leaves in the middle of its request would leave a traceback."""
+    return Response(status_code=400)

@@ -72,14 +72,10 @@ class Connection(H11Protocol):
             return
         super().data_received(data)
         if self._is_answering():
+            # When it has answered, uvicorn's own timer runs, until the first byte of the next request stops it.
             self._head_since = None
         elif self._head_since is None:
             self._head_since = time.monotonic()
-
-    def on_response_complete(self) -> None:
-        # From here to the first byte of the next request it is for uvicorn's own timer, which a byte stops.
-        self._head_since = None
-        super().on_response_complete()
 
     def pause_writing(self) -> None:
         self._stalled_since = time.monotonic()

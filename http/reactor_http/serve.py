@@ -41,22 +41,28 @@ async def serve_app(
     stop: asyncio.Event,
     *,
     on_listening: Callable[[str], None],
+    listener: socket.socket | None = None,
     limits: Limits | None = None,
 ) -> None:
-    """Until `stop` is set: signals are for the program that we are part of."""
+    """Until `stop` is set: signals are for the program that we are part of.
+
+    `listener`: what `bind` made, for whoever wants to know that it can before they start anything else.
+    """
     limits = limits or Limits(connections=settings.max_streams + _OTHER_CONNECTIONS)
     edge: Edge = app.state.edge
-    with _bind(settings) as listener:
+    with listener or bind(settings) as listener:
         _allow_files(limits.connections)
         server = _Server(_config(app, limits))
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_stop, server, edge, stop)
-            tasks.start_soon(watch, server.server_state)
-            host = f"[{settings.host}]" if ":" in settings.host else settings.host
-            on_listening(f"http://{host}:{listener.getsockname()[1]}")
-            await server.serve(sockets=[listener])
-            tasks.cancel_scope.cancel()
-    await edge.close()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_stop, server, edge, stop)
+                tasks.start_soon(watch, server.server_state)
+                host = f"[{settings.host}]" if ":" in settings.host else settings.host
+                on_listening(f"http://{host}:{listener.getsockname()[1]}")
+                await server.serve(sockets=[listener])
+                tasks.cancel_scope.cancel()
+        finally:
+            await edge.close()
 
 
 def _config(app: Starlette, limits: Limits) -> uvicorn.Config:
@@ -98,7 +104,7 @@ def _allow_files(connections: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _bind(settings: Settings) -> socket.socket:
+def bind(settings: Settings) -> socket.socket:
     if settings.tokens is None and settings.tokens_file is None and not is_loopback(settings.host):
         raise SettingsInvalid(
             [f"REACTOR_HOST is {settings.host}: without REACTOR_TOKENS the server only binds to loopback (127.0.0.1)."]

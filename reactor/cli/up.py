@@ -19,7 +19,7 @@ from reactor.revision import check_revision
 from reactor.settings import Settings, read_settings
 from reactor.supervisor import Supervisor
 from reactor_http.app import create_app
-from reactor_http.serve import serve_app
+from reactor_http.serve import bind, serve_app
 
 log = get_logger(__name__)
 
@@ -61,13 +61,15 @@ async def _up(settings: Settings, app: str, demo: bool, log_level: str) -> int:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, supervisor.stop)
+        # What can be refused is tried before anything runs.
+        pod = {"pod": lambda: supervisor.is_well}
+        edge = create_app(location.url, settings, listen_url=location.listen_url, checks=pod)
+        listener = bind(settings)
         async with asyncio.TaskGroup() as tasks:
             # Progress is served as long as there is any: the server goes last.
             tasks.create_task(supervisor.run()).add_done_callback(lambda _: stop.set())
             greet = _greeting(location, app)
-            pod = {"pod": lambda: supervisor.is_well}
-            edge = create_app(location.url, settings, listen_url=location.listen_url, checks=pod)
-            tasks.create_task(serve_app(edge, settings, stop, on_listening=greet))
+            tasks.create_task(serve_app(edge, settings, stop, on_listening=greet, listener=listener))
             if demo:
                 tasks.create_task(_submit_demo(location))
     click.echo("Stopped.")
