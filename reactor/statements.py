@@ -62,6 +62,11 @@ WHY: Final = _load("why")
 GATES: Final = _load("gates")
 CLOCK: Final = _load("clock")
 
+STATS: Final = _load("stats")
+HISTORY: Final = _load("history")
+DURATION_HISTORY: Final = _load("duration_history")
+LIMIT_STATEMENTS: Final = _load("limit_statements")
+
 PROMOTE: Final = _load("promote")
 SWEEP: Final = _load("sweep")
 NEXT_LEASE: Final = _load("next_lease")

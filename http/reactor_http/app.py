@@ -21,6 +21,7 @@ from reactor_http.me import me, stream_tokens
 from reactor_http.openapi import show_openapi
 from reactor_http.origin import Origins
 from reactor_http.problem import Problem
+from reactor_http.stats import Stats
 
 CALLS = (*jobs.CALLS, *pipelines.CALLS, *operate.CALLS, *events.CALLS)
 """What /openapi.json describes; add yours."""
@@ -38,8 +39,11 @@ def create_app(
     `listen_url`: a direct way to the same server, past a pooler. `checks`: what else /health/ready must find well.
     """
     settings = settings or read_settings({})
+    stats = Stats()
     app = Starlette(
         routes=[
+            Route("/v1/stats", needs(Permission.VIEW, stats.totals)),
+            Route("/v1/stats/history", needs(Permission.VIEW, stats.over_time)),
             Route("/health/live", live),
             Route("/health/ready", ready),
             Route("/openapi.json", show_openapi),
