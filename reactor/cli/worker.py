@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Callable
 
 import click
 
@@ -75,6 +76,11 @@ async def _work(settings: Settings, app: str, processes: int, once: bool, max_jo
             loop.add_signal_handler(number, supervisor.stop)
         await supervisor.run()
     return exit_code(supervisor, failures_count=once or max_jobs is not None)
+
+
+def health_checks(supervisor: Supervisor) -> dict[str, Callable[[], bool]]:
+    """What must be well for a pod to do its work, beside the database."""
+    return {"heartbeat": lambda: supervisor.keeps_its_leases, "listener": lambda: supervisor.is_listening}
 
 
 def exit_code(supervisor: Supervisor, failures_count: bool = False) -> int:
