@@ -23,8 +23,11 @@ class Histogram:
         return sum(self.counts)
 
     def merge(self, other: "Histogram") -> None:
-        self.counts = [ours + theirs for ours, theirs in zip(self.counts, other.counts, strict=True)]
-        self.total += other.total
+        self.merge_counts(other.counts, other.total)
+
+    def merge_counts(self, counts: Sequence[int], total: float) -> None:
+        self.counts = [ours + theirs for ours, theirs in zip(self.counts, counts, strict=True)]
+        self.total += total
 
     def summary(self) -> dict[str, Any]:
         return {"counts": self.counts.copy(), "sum": round(self.total, 6)}

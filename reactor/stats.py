@@ -1,14 +1,10 @@
 """How jobs have fared: counts and durations, by type and state, and over time."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
-
-import asyncpg
 
 from reactor import statements
 from reactor.database import Connection
-from reactor.errors import TooMuchToCount
+from reactor.limited import limited
 
 DAYS = (1, 90)
 MINUTES = (5, 1440)
@@ -21,14 +17,14 @@ _TYPES_OVER_TIME = 20
 
 async def stats(connection: Connection, days: int, *, within_seconds: float = 5) -> list[dict[str, Any]]:
     """Per job type and state: those that ended in the last `days`, and all that have not ended."""
-    async with _limited(connection, within_seconds):
+    async with limited(connection, within_seconds):
         return [dict(record) for record in await connection.fetch(statements.STATS, days * 86400.0)]
 
 
 async def history(connection: Connection, minutes: int, *, within_seconds: float = 5) -> dict[str, Any]:
     """What was created and ended in the last `minutes`, in about sixty buckets, and how long it took."""
     seconds, width = minutes * 60.0, bucket_seconds(minutes)
-    async with _limited(connection, within_seconds):
+    async with limited(connection, within_seconds):
         buckets = await connection.fetch(statements.HISTORY, seconds, float(width))
         durations = await connection.fetch(statements.DURATION_HISTORY, seconds, float(width), _TYPES_OVER_TIME)
     return {
@@ -41,14 +37,3 @@ async def history(connection: Connection, minutes: int, *, within_seconds: float
 
 def bucket_seconds(minutes: int) -> int:
     return next(width for width in _WIDTHS_SECONDS if minutes * 60 <= width * _BUCKETS)
-
-
-@asynccontextmanager
-async def _limited(connection: Connection, seconds: float) -> AsyncIterator[None]:
-    """One snapshot for all of a block, and an end to it that the server sees to: nobody waits for figures that long."""
-    try:
-        async with connection.transaction(isolation="repeatable_read", readonly=True):
-            await connection.execute(statements.LIMIT_STATEMENTS, round(seconds * 1000))
-            yield
-    except asyncpg.QueryCanceledError as error:
-        raise TooMuchToCount(seconds) from error

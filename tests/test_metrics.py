@@ -2,18 +2,66 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from reactor import Job, Reactor, Registry, Retry, counts
+from reactor.claim import claim
 from reactor.counts import DURATION_BOUNDS, OTHER, Counts
-from reactor.database import Connection
+from reactor.database import Connection, connect
 from reactor.histogram import Histogram
+from reactor.lease import Worker, heartbeat
+from reactor_http import metrics
+from reactor_http.app import create_app
+from reactor_http.measure import Measure
 
 Until = Callable[..., Awaitable[Any]]
 StartPod = Callable[..., Awaitable[Any]]
+
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def samples(answer: httpx.Response) -> Samples:
+    """By name and labels, as Prometheus would read them."""
+    assert answer.status_code == 200
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+
+
+def value_of(answer: httpx.Response, name: str, **labels: str) -> float | None:
+    """Of the only sample with this name and these labels, whatever others it has."""
+    found = [value for (one, has), value in samples(answer).items() if one == name and has >= frozenset(labels.items())]
+    assert len(found) <= 1, f"there are several: {found}"
+    return found[0] if found else None
+
+
+@pytest.fixture
+async def client(database: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[httpx.AsyncClient]:
+    """A server that asks the database each time."""
+    monkeypatch.setattr(metrics, "_KEPT_SECONDS", 0)
+    async with serving(create_app(database)) as client:
+        yield client
+
+
+@asynccontextmanager
+async def serving(app: Starlette) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        yield client
+    await app.state.edge.close()
 
 
 async def stored(connection: Connection) -> list[dict[str, Any]]:
@@ -91,15 +139,17 @@ async def test_a_pod_that_runs_once_leaves_its_counts(start_pod: StartPod, conne
 async def test_a_killed_worker_processs_last_words_are_kept(
     start_pod: StartPod, connection: Connection, until: Until
 ) -> None:
-    pod = await start_pod()
+    """Which no heartbeat had stored yet."""
+    pod = await start_pod("--health-port", "0")
+    [event] = await until(lambda: pod.events("answering health checks"))
     await connection.execute("insert into reactor.jobs (job_type) values ('noop')")
-    [pid] = pod.workers
 
     async def has_told() -> bool:
-        return bool(await connection.fetchval("select state = 'completed' from reactor.jobs"))
+        async with httpx.AsyncClient(base_url=event["address"]) as client:
+            return value_of(await client.get("/metrics"), "reactor_worker_attempts_total") == 1
 
     await until(has_told)
-    await asyncio.sleep(1.5)  # told within a second; nothing shows it before the next heartbeat, which is far
+    [pid] = pod.workers
     pod.kill(pid)
 
     async def kept() -> Any:
@@ -175,3 +225,175 @@ async def test_retries_failures_and_durations_are_told_apart(
     assert sum(again_counts) == 3
     assert sum(again_counts[: DURATION_BOUNDS.index(0.025) + 1]) == 0
     assert told["durations"]["types"]["again"]["sum"] >= 0.09
+
+
+async def test_metrics_tell_what_there_is_to_do(
+    client: httpx.AsyncClient, connection: Connection, worker: Worker
+) -> None:
+    await connection.execute("insert into reactor.jobs (job_type) select 'work' from generate_series(1, 7)")
+    await claim(connection, worker, 2)
+    await connection.execute(
+        "insert into reactor.jobs (job_type, queue, run_after) values ('work', 'q', now() + interval '1 h')"
+    )
+    await connection.execute("update reactor.jobs set created_at = now() - interval '100 s' where id = 5")
+    answer = await client.get("/metrics")
+    labels = {"queue": "default", "job_type": "work"}
+    assert value_of(answer, "reactor_jobs", state="due", **labels) == 5
+    assert value_of(answer, "reactor_jobs", state="running", **labels) == 2
+    assert value_of(answer, "reactor_jobs", state="scheduled", queue="q", job_type="work") == 1
+    assert value_of(answer, "reactor_jobs", state="scheduled", **labels) == 0
+    assert value_of(answer, "reactor_database_up") == 1
+    assert value_of(answer, "reactor_workers") == 1
+    assert value_of(answer, "reactor_worker_capacity", pod="pod-1", worker=str(worker.id)) == 10
+    assert value_of(answer, "reactor_scrape_part_up", part="workload") == 1
+    assert value_of(answer, "reactor_notification_queue_usage_ratio") == 0
+    assert value_of(answer, "process_start_time_seconds")
+    await connection.execute("update reactor.jobs set created_at = now() - interval '100 s' where id = 3")
+    oldest = value_of(await client.get("/metrics"), "reactor_jobs_oldest_due_seconds", **labels)
+    assert oldest is not None
+    assert 100 <= oldest < 120
+
+
+async def test_metrics_tell_what_workers_counted_and_for_a_while_after_they_ended(
+    client: httpx.AsyncClient, connection: Connection, worker: Worker
+) -> None:
+    told = Counts(claims=5, wasted_claims=2, wakes=3, polls=4, stale=1)
+    for size in (1, 1, 500, 7):
+        told.batches.add(size)
+    for seconds in (0.003, 0.2, 9000):
+        told.took("work", seconds)
+    text = json.dumps(told.summary() | {"is_listening": True, "heard_at": 1000.5, "reconnects": 2})
+    assert await heartbeat(connection, worker.id, 60, text)
+    labels = {"pod": "pod-1", "worker": str(worker.id)}
+    for ended in (False, True):
+        if ended:
+            await connection.execute("update reactor.workers set ended_at = now()")
+        answer = await client.get("/metrics")
+        assert value_of(answer, "reactor_worker_claims_total", **labels) == 5
+        assert value_of(answer, "reactor_worker_empty_claims_total", **labels) == 2
+        assert value_of(answer, "reactor_worker_wakes_total", by="notification", **labels) == 3
+        assert value_of(answer, "reactor_worker_wakes_total", by="poll", **labels) == 4
+        assert value_of(answer, "reactor_worker_preemptions_total", **labels) == 1
+        assert value_of(answer, "reactor_worker_listening", **labels) == 1
+        assert value_of(answer, "reactor_worker_last_notification_timestamp_seconds", **labels) == 1000.5
+        batch = "reactor_worker_settle_batch_size"
+        assert value_of(answer, f"{batch}_bucket", le="1.0", **labels) == 2
+        assert value_of(answer, f"{batch}_bucket", le="500.0", **labels) == 4
+        assert value_of(answer, f"{batch}_sum", **labels) == 509
+        duration = "reactor_worker_attempt_duration_seconds"
+        assert value_of(answer, f"{duration}_bucket", le="0.005", job_type="work", **labels) == 1
+        assert value_of(answer, f"{duration}_bucket", le="7200.0", job_type="work", **labels) == 2
+        assert value_of(answer, f"{duration}_bucket", le="+Inf", job_type="work", **labels) == 3
+        assert value_of(answer, f"{duration}_count", job_type="work", **labels) == 3
+        assert value_of(answer, "reactor_workers") == (0 if ended else 1)
+    await connection.execute("update reactor.workers set ended_at = now() - interval '10 minutes'")
+    assert value_of(await client.get("/metrics"), "reactor_worker_claims_total") is None
+
+
+@pytest.mark.parametrize("strange", ["{}", "[]", "7", '{"claims": "x"}', '{"claims": 1, "states": 3}'])
+async def test_counts_of_another_version_cost_no_other_metric(
+    client: httpx.AsyncClient, connection: Connection, worker: Worker, strange: str
+) -> None:
+    await connection.execute("update reactor.workers set counts = $1", strange)
+    answer = await client.get("/metrics")
+    assert value_of(answer, "reactor_workers") == 1
+    assert value_of(answer, "reactor_worker_claims_total") is None
+
+
+async def test_names_with_any_character_are_told_as_they_are(client: httpx.AsyncClient, connection: Connection) -> None:
+    name = 'a "b" \\ {c} ü'
+    await connection.execute("insert into reactor.jobs (job_type) values ($1)", name)
+    assert value_of(await client.get("/metrics"), "reactor_jobs", state="due", job_type=name) == 1
+
+
+async def test_metrics_are_told_without_the_database_too() -> None:
+    async with serving(create_app("postgresql://nobody@127.0.0.1:1/x")) as client:
+        answer = await client.get("/metrics")
+        assert value_of(answer, "reactor_database_up") == 0
+        assert value_of(answer, "process_start_time_seconds")
+        assert value_of(answer, "reactor_jobs") is None
+
+
+async def test_a_part_that_takes_too_long_is_left_out_and_said_to_be(
+    client: httpx.AsyncClient, database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "_STATEMENT_SECONDS", 0.2)
+    async with connect(database, name="in the way") as other, other.transaction():
+        await other.execute("lock table reactor.workers")
+        answer = await client.get("/metrics")
+    assert value_of(answer, "reactor_scrape_part_up", part="workers") == 0
+    assert value_of(answer, "reactor_scrape_part_up", part="server") == 1
+    assert value_of(answer, "reactor_database_up") == 1
+
+
+async def test_an_old_transaction_shows(client: httpx.AsyncClient, database: str, connection: Connection) -> None:
+    async with connect(database, name="old") as other, other.transaction(isolation="repeatable_read"):
+        await other.fetchval("select 1")
+        for _ in range(5):
+            await connection.execute("insert into reactor.jobs (job_type) values ('work')")
+        answer = await client.get("/metrics")
+        seconds = value_of(answer, "reactor_oldest_transaction_seconds")
+        age = value_of(answer, "reactor_oldest_xmin_age_transactions")
+    assert seconds is not None
+    assert seconds > 0
+    assert age is not None
+    assert age >= 5
+
+
+async def test_many_scrapes_are_one_question(database: str, connection: Connection) -> None:
+    async with serving(create_app(database)) as client:
+        first = await client.get("/metrics")
+        await connection.execute("insert into reactor.jobs (job_type) values ('work')")
+        answers = await asyncio.gather(*(client.get("/metrics") for _ in range(20)))
+    assert value_of(first, "reactor_jobs", state="due") is None
+    assert {value_of(answer, "reactor_jobs", state="due") for answer in answers} == {None}
+
+
+async def test_requests_are_counted_by_route_template_and_status(client: httpx.AsyncClient) -> None:
+    """Nothing that a caller makes up becomes a label."""
+    for _ in range(3):
+        await client.get("/v1/stats?days=2")
+    await client.get("/v1/stats?days=0")
+    await client.get("/v1/made/up/by/somebody")
+    await client.request("MADEUP", "/v1/stats")
+    answer = await client.get("/metrics")
+    name = "reactor_http_requests_total"
+    assert value_of(answer, name, method="GET", route="/v1/stats", status="200") == 3
+    assert value_of(answer, name, method="GET", route="/v1/stats", status="422") == 1
+    assert value_of(answer, name, method="other", route="/", status="405") == 1
+    assert value_of(answer, name, method="GET", route="/", status="404") == 1
+    assert value_of(answer, "reactor_http_request_duration_seconds_count", route="/v1/stats") == 4
+    assert "made" not in answer.text.lower()
+
+
+async def test_what_breaks_is_counted_as_an_error(database: str) -> None:
+    async def broken(request: Request) -> Response:
+        raise ZeroDivisionError
+
+    app = create_app(database)
+    app.router.routes.insert(0, Route("/broken", broken))
+    async with serving(app) as client:
+        assert (await client.get("/broken")).status_code == 500
+        answer = await client.get("/metrics")
+        assert value_of(answer, "reactor_http_requests_total", route="/broken", status="500") == 1
+
+
+async def test_other_parts_of_the_process_can_tell_theirs(database: str) -> None:
+    app = create_app(database)
+    app.state.edge.sources.append(
+        lambda: [
+            Measure("reactor_streams", "Streams that are open.", "gauge", 3, {"kind": "pipeline"}),
+            Measure("reactor_streams", "Streams that are open.", "gauge", 1, {"kind": "overview"}),
+            Measure("reactor_feed_ticks", "Ticks of the feed.", "counter", 7),
+        ]
+    )
+    async with serving(app) as client:
+        answer = await client.get("/metrics")
+    assert value_of(answer, "reactor_streams", kind="pipeline") == 3
+    assert value_of(answer, "reactor_feed_ticks_total") == 7
+
+
+async def test_openmetrics_is_spoken_to_who_asks_for_it(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    assert answer.text.endswith("# EOF\n")

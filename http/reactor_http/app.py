@@ -11,19 +11,21 @@ from starlette.staticfiles import StaticFiles
 
 from reactor.errors import ReactorError
 from reactor.settings import Settings, read_settings
-from reactor_http import events, guard, jobs, operate, pipelines
+from reactor_http import events, guard, jobs, operate, pipelines, stats
 from reactor_http.access import Permission, needs
 from reactor_http.call import routes
 from reactor_http.edge import Check, Edge
 from reactor_http.headers import SafeHeaders
-from reactor_http.health import live, ready
+from reactor_http.health import Ready, live
 from reactor_http.me import me, stream_tokens
+from reactor_http.metrics import Metrics
 from reactor_http.openapi import show_openapi
 from reactor_http.origin import Origins
 from reactor_http.problem import Problem
-from reactor_http.stats import Stats
+from reactor_http.stream_metrics import stream_metrics
+from reactor_http.traffic import Counted, Traffic
 
-CALLS = (*jobs.CALLS, *pipelines.CALLS, *operate.CALLS, *events.CALLS)
+CALLS = (*jobs.CALLS, *pipelines.CALLS, *operate.CALLS, *stats.CALLS, *events.CALLS)
 """What /openapi.json describes; add yours."""
 
 
@@ -39,20 +41,23 @@ def create_app(
     `listen_url`: a direct way to the same server, past a pooler. `checks`: what else /health/ready must find well.
     """
     settings = settings or read_settings({})
-    stats = Stats()
+    traffic = Traffic()
     app = Starlette(
         routes=[
-            Route("/v1/stats", needs(Permission.VIEW, stats.totals)),
-            Route("/v1/stats/history", needs(Permission.VIEW, stats.over_time)),
             Route("/health/live", live),
-            Route("/health/ready", ready),
+            Route("/health/ready", Ready().answer),
+            Route("/metrics", needs(Permission.VIEW, Metrics(traffic).answer)),
             Route("/openapi.json", show_openapi),
             Route("/v1/me", me),
             Route("/v1/stream-tokens", needs(Permission.VIEW, stream_tokens), methods=["POST"]),
             *routes(CALLS),
             Mount("/", StaticFiles(directory=Path(__file__).parent / "page", html=True)),
         ],
-        middleware=[Middleware(SafeHeaders), Middleware(Origins, allowed=settings.origins)],
+        middleware=[
+            Middleware(Counted, traffic),
+            Middleware(SafeHeaders),
+            Middleware(Origins, allowed=settings.origins),
+        ],
         exception_handlers={
             Problem: guard.refuse,
             ReactorError: guard.refuse_work,
@@ -61,5 +66,7 @@ def create_app(
         },
     )
     app.state.calls = CALLS
-    app.state.edge = Edge(database_url, listen_url or database_url, settings, checks or {})
+    app.state.edge = edge = Edge(database_url, listen_url or database_url, settings, checks or {})
+    edge.checks["feed"] = lambda: edge.streams.feed is None or edge.streams.feed.is_listening
+    edge.sources.append(lambda: stream_metrics(edge.streams))
     return app

@@ -42,11 +42,15 @@ async def serve_app(
     *,
     on_listening: Callable[[str], None],
     limits: Limits | None = None,
+    is_public: bool = False,
 ) -> None:
-    """Until `stop` is set: signals are for the program that we are part of."""
+    """Until `stop` is set: signals are for the program that we are part of.
+
+    `is_public`: there is nothing in it that would need a token.
+    """
     limits = limits or Limits(connections=settings.max_streams + _OTHER_CONNECTIONS)
     edge: Edge = app.state.edge
-    with _bind(settings) as listener:
+    with _bind(settings, is_public) as listener:
         _allow_files(limits.connections)
         server = _Server(_config(app, limits))
         async with anyio.create_task_group() as tasks:
@@ -98,8 +102,8 @@ def _allow_files(connections: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _bind(settings: Settings) -> socket.socket:
-    if settings.tokens is None and settings.tokens_file is None and not is_loopback(settings.host):
+def _bind(settings: Settings, is_public: bool) -> socket.socket:
+    if not is_public and settings.tokens is None and settings.tokens_file is None and not is_loopback(settings.host):
         raise SettingsInvalid(
             [f"REACTOR_HOST is {settings.host}: without REACTOR_TOKENS the server only binds to loopback (127.0.0.1)."]
         )

@@ -1,75 +1,120 @@
-"""How jobs have fared, for dashboards: GET /v1/stats and /v1/stats/history."""
+"""How jobs have fared, for dashboards."""
 
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import Any
 
-import asyncpg
+from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 
 from reactor.database import Connection
-from reactor.errors import ReactorError, TooMuchToCount
-from reactor.line import CONNECTION_LOST, SERVER_STOPS
+from reactor.job import JobState
 from reactor.stats import DAYS, MINUTES, history, stats
+from reactor_http.access import Permission
+from reactor_http.answers import Answer
+from reactor_http.call import Call
 from reactor_http.edge import edge_of
-from reactor_http.problem import Problem
-from reactor_http.recent import Recent
+from reactor_http.read import read_query
+from reactor_http.render import answer
+from reactor_http.wire import Asked
 
 _KEPT_SECONDS = 2.0
-_DEFAULT_DAYS = 7
-_DEFAULT_MINUTES = 60
 
 
-class Stats:
+class StatsAsked(Asked):
+    days: int = Field(7, ge=DAYS[0], le=DAYS[1])
+
+
+class HistoryAsked(Asked):
+    minutes: int = Field(60, ge=MINUTES[0], le=MINUTES[1])
+
+
+class TypeStats(Answer):
+    job_type: str
+    state: JobState
+    count: int
+    average_seconds: float | None
+    """From the first start to the end; null: none has started and ended."""
+    p50_seconds: float | None
+    p95_seconds: float | None
+    retried: int
+    """Those with an attempt that failed, died or lost its lease, or that were started anew by hand."""
+
+
+class Stats(Answer):
+    days: int
+    types: list[TypeStats]
+    """Jobs that ended in these days, and all that have not ended."""
+
+
+class Bucket(Answer):
+    at: datetime
+    finished: int
+    """All that ended."""
+    failed: int
+    created: int
+
+
+class Duration(Answer):
+    job_type: str
+    at: datetime
+    p50_seconds: float
+    p95_seconds: float
+    count: int
+
+
+class History(Answer):
+    minutes: int
+    bucket_seconds: int
+    buckets: list[Bucket]
+    """In their order, the empty ones too."""
+    durations: list[Duration]
+    """Of the 20 busiest types, where any of theirs ended."""
+
+
+async def show_stats(request: Request) -> Response:
+    days = read_query(request, StatsAsked).days
+
+    async def count(connection: Connection) -> dict[str, Any]:
+        return {"days": days, "types": await stats(connection, days)}
+
+    return await _kept(request, f"stats {days}", count)
+
+
+async def show_history(request: Request) -> Response:
+    minutes = read_query(request, HistoryAsked).minutes
+    return await _kept(request, f"history {minutes}", lambda connection: history(connection, minutes))
+
+
+async def _kept(request: Request, key: str, count: Callable[[Connection], Awaitable[dict[str, Any]]]) -> Response:
     """Counting reads all that ended in the time asked for: whoever asks shares the answer with who asked just now."""
+    edge = edge_of(request)
 
-    def __init__(self) -> None:
-        self._recent: dict[tuple[str, int], Recent[dict[str, Any]]] = {}
+    async def find() -> dict[str, Any]:
+        async with edge.connection() as connection:
+            return await count(connection)
 
-    async def totals(self, request: Request) -> JSONResponse:
-        days = _number(request, "days", _DEFAULT_DAYS, DAYS)
-
-        async def find(connection: Connection) -> dict[str, Any]:
-            return {"days": days, "types": await stats(connection, days)}
-
-        return await self._answer(request, ("days", days), find)
-
-    async def over_time(self, request: Request) -> JSONResponse:
-        minutes = _number(request, "minutes", _DEFAULT_MINUTES, MINUTES)
-
-        async def find(connection: Connection) -> dict[str, Any]:
-            found = await history(connection, minutes)
-            for part in found["buckets"] + found["durations"]:
-                part["at"] = part["at"].isoformat()
-            return found
-
-        return await self._answer(request, ("minutes", minutes), find)
-
-    async def _answer(
-        self,
-        request: Request,
-        key: tuple[str, int],
-        find: Callable[[Connection], Awaitable[dict[str, Any]]],
-    ) -> JSONResponse:
-        async def ask() -> dict[str, Any]:
-            async with edge_of(request).connection() as connection:
-                return await find(connection)
-
-        recent = self._recent.setdefault(key, Recent(_KEPT_SECONDS))
-        try:
-            return JSONResponse(await recent.get(ask))
-        except TooMuchToCount as error:
-            raise Problem(503, error.message, error.remedy, headers={"Retry-After": "60"}) from error
-        except (ReactorError, asyncpg.PostgresError, *CONNECTION_LOST, *SERVER_STOPS) as error:
-            raise Problem(503, "The database can't be reached.", "Try again.", headers={"Retry-After": "5"}) from error
+    return answer(await edge.recent(key, _KEPT_SECONDS).get(find))
 
 
-def _number(request: Request, name: str, default: int, bounds: tuple[int, int]) -> int:
-    given = request.query_params.get(name, "")
-    low, high = bounds
-    if not given:
-        return default
-    if not given.isascii() or not given.isdigit() or len(given) > 9 or not low <= int(given) <= high:
-        message = f"must be a whole number from {low} to {high}"
-        raise Problem(422, f"{name} {message}, not {given[:50]!r}.", errors=[{"field": name, "message": message}])
-    return int(given)
+CALLS = (
+    Call(
+        "GET",
+        "/v1/stats",
+        show_stats,
+        "How jobs have fared, by type and state",
+        Permission.VIEW,
+        {200: Stats},
+        query=StatsAsked,
+    ),
+    Call(
+        "GET",
+        "/v1/stats/history",
+        show_history,
+        "What was created and ended lately, in about sixty buckets",
+        Permission.VIEW,
+        {200: History},
+        query=HistoryAsked,
+    ),
+)

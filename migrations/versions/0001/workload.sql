@@ -14,7 +14,9 @@ with recursive kind (queue, job_type) as (
             and (j.queue, j.job_type) > (kind.queue, kind.job_type)
         order by j.queue, j.job_type limit 1) next
 ), part as (
-    select k.queue, k.job_type, r.n as due, greatest(o.created_at, o.locked_at) as oldest_at, 0::bigint as running, 0::bigint as scheduled,
+    select k.queue, k.job_type, r.n as due,
+        (select greatest(o.created_at, o.locked_at) from reactor.jobs o where o.id = r.oldest) as oldest_at,
+        0::bigint as running, 0::bigint as scheduled,
         null::timestamptz as next_at, 0::bigint as parked, 0::bigint as waiting, 0::bigint as due_schedules
     from kind k
     cross join lateral (
@@ -22,7 +24,6 @@ with recursive kind (queue, job_type) as (
             select j.id from reactor.jobs j
             where j.state = 'pending' and j.run_after is null and not j.parked and j.queue = k.queue and j.job_type = k.job_type
             limit 100000) x) r
-    left join reactor.jobs o on o.id = r.oldest
     union all
     -- Due, but nobody was there to move them over: pods do that, and there may be none.
     select x.queue, x.job_type, count(*) filter (where x.is_due), min(x.run_after) filter (where x.is_due), 0,
