@@ -49,6 +49,29 @@ async def probing(pod: Any, until: Until) -> AsyncIterator[Probe]:
         yield Probe(client)
 
 
+Act = Callable[[], Awaitable[None]]
+
+
+@asynccontextmanager
+async def a_listener_of_its_own(database: str, connection: Connection) -> AsyncIterator[tuple[str, Act, Act]]:
+    """An address to listen at that is somebody else's, so that they alone can be shut out, and let in again."""
+    role = f"reactor_test_{uuid4().hex[:8]}"
+
+    async def cut_off() -> None:
+        await connection.execute(f"alter role {role} nologin")
+        await connection.execute("select pg_terminate_backend(pid) from pg_stat_activity where usename = $1", role)
+
+    async def let_in() -> None:
+        await connection.execute(f"alter role {role} login")
+
+    await connection.execute(f"create role {role} login superuser password 'x'")
+    try:
+        yield re.sub("//([^@/?]*@)?", f"//{role}:x@", database, count=1), cut_off, let_in
+    finally:
+        await cut_off()
+        await connection.execute(f"drop role {role}")
+
+
 async def test_a_pod_is_ready_when_database_heartbeat_and_listener_are_well(start_pod: StartPod, until: Until) -> None:
     pod = await start_pod("--health-port", "0")
     async with probing(pod, until) as probe:
@@ -65,15 +88,11 @@ async def test_a_pod_without_its_listener_is_not_ready_until_it_hears_again(
     start_pod: StartPod, database: str, connection: Connection, until: Until
 ) -> None:
     """It goes on working, by polling: that is what the answer says, and no more."""
-    role = f"reactor_test_{uuid4().hex[:8]}"
-    await connection.execute(f"create role {role} login superuser password 'x'")
-    try:
-        listen_url = re.sub("//([^@/?]*@)?", f"//{role}:x@", database, count=1)
+    async with a_listener_of_its_own(database, connection) as (listen_url, cut_off, let_in):
         pod = await start_pod("--health-port", "0", LISTEN_URL=listen_url, HEARTBEAT_SECONDS=1, LEASE_SECONDS=30)
         async with probing(pod, until) as probe:
             await until(probe.is_ready)
-            await connection.execute(f"alter role {role} nologin")
-            await connection.execute("select pg_terminate_backend(pid) from pg_stat_activity where usename = $1", role)
+            await cut_off()
 
             async def says_so() -> bool:
                 status, body = await probe.ready()
@@ -82,12 +101,31 @@ async def test_a_pod_without_its_listener_is_not_ready_until_it_hears_again(
             await until(says_so)
             assert await probe.live() == 200
             assert "reactor_worker_listening{" in await probe.metrics()
-            await connection.execute(f"alter role {role} login")
+            await let_in()
             await until(probe.is_ready)
         pod.end()
-    finally:
-        await connection.execute("select pg_terminate_backend(pid) from pg_stat_activity where usename = $1", role)
-        await connection.execute(f"drop role {role}")
+
+
+async def test_a_server_whose_feed_hears_nothing_is_not_ready(
+    database: str, connection: Connection, until: Until
+) -> None:
+    async with a_listener_of_its_own(database, connection) as (listen_url, cut_off, let_in):
+        app = create_app(database, listen_url=listen_url)
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+            probe = Probe(client)
+            assert await probe.is_ready(), "nobody watches anything: there is no feed that could be missed"
+            assert await app.state.edge.streams.open("somebody", None, None)
+            await until(probe.is_ready)
+            await cut_off()
+
+            async def says_so() -> bool:
+                status, body = await probe.ready()
+                return (status, body["feed"]) == (503, "not well")
+
+            await until(says_so)
+            await let_in()
+            await until(probe.is_ready)
+            await app.state.edge.close()
 
 
 async def test_a_pod_whose_heartbeat_does_not_get_through_is_not_ready(

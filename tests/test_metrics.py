@@ -20,9 +20,12 @@ from reactor.counts import DURATION_BOUNDS, OTHER, Counts
 from reactor.database import Connection, connect
 from reactor.histogram import Histogram
 from reactor.lease import Worker, heartbeat
+from reactor.settings import read_settings
 from reactor_http import metrics
+from reactor_http.access import Permission
 from reactor_http.app import create_app
 from reactor_http.measure import Measure
+from reactor_http.tokens import make_token
 
 Until = Callable[..., Awaitable[Any]]
 StartPod = Callable[..., Awaitable[Any]]
@@ -360,9 +363,9 @@ async def test_requests_are_counted_by_route_template_and_status(client: httpx.A
     name = "reactor_http_requests_total"
     assert value_of(answer, name, method="GET", route="/v1/stats", status="200") == 3
     assert value_of(answer, name, method="GET", route="/v1/stats", status="422") == 1
-    assert value_of(answer, name, method="other", route="/", status="405") == 1
+    assert value_of(answer, name, method="other", route="/v1/stats", status="405") == 1
     assert value_of(answer, name, method="GET", route="/", status="404") == 1
-    assert value_of(answer, "reactor_http_request_duration_seconds_count", route="/v1/stats") == 4
+    assert value_of(answer, "reactor_http_request_duration_seconds_count", route="/v1/stats") == 5
     assert "made" not in answer.text.lower()
 
 
@@ -382,15 +385,45 @@ async def test_other_parts_of_the_process_can_tell_theirs(database: str) -> None
     app = create_app(database)
     app.state.edge.sources.append(
         lambda: [
-            Measure("reactor_streams", "Streams that are open.", "gauge", 3, {"kind": "pipeline"}),
-            Measure("reactor_streams", "Streams that are open.", "gauge", 1, {"kind": "overview"}),
-            Measure("reactor_feed_ticks", "Ticks of the feed.", "counter", 7),
+            Measure("myapp_caches", "Entries.", "gauge", 3, {"kind": "a"}),
+            Measure("myapp_caches", "Entries.", "gauge", 1, {"kind": "b"}),
+            Measure("myapp_hits", "Hits.", "counter", 7),
         ]
     )
     async with serving(app) as client:
         answer = await client.get("/metrics")
-    assert value_of(answer, "reactor_streams", kind="pipeline") == 3
-    assert value_of(answer, "reactor_feed_ticks_total") == 7
+    assert value_of(answer, "myapp_caches", kind="a") == 3
+    assert value_of(answer, "myapp_caches", kind="b") == 1
+    assert value_of(answer, "myapp_hits_total") == 7
+
+
+async def test_metrics_tell_of_streams_and_their_feed_once_there_is_one(database: str, until: Until) -> None:
+    app = create_app(database)
+    async with serving(app) as client:
+        answer = await client.get("/metrics")
+        assert value_of(answer, "reactor_streams") == 0
+        assert value_of(answer, "reactor_feed_listening") is None
+        assert await app.state.edge.streams.open("somebody", None, None)
+        await until(lambda: app.state.edge.streams.feed.is_listening)
+        answer = await client.get("/metrics")
+        assert value_of(answer, "reactor_streams") == 1
+        assert value_of(answer, "reactor_feed_listening") == 1
+        assert value_of(answer, "reactor_feed_topics", desk="overview") == 1
+        assert value_of(answer, "reactor_feed_topics", desk="pipelines") == 0
+        ticks = value_of(answer, "reactor_feed_ticks_total", desk="overview")
+        assert ticks is not None
+        assert ticks >= 1
+        assert value_of(answer, "reactor_feed_lag_seconds", desk="overview") is not None
+
+
+async def test_metrics_are_for_those_who_may_look(database: str) -> None:
+    submitter, submitters_entry = make_token("sam", [Permission.SUBMIT])
+    viewer, viewers_entry = make_token("vera", [Permission.VIEW])
+    app = create_app(database, read_settings({"REACTOR_TOKENS": f"{submitters_entry},{viewers_entry}"}))
+    async with serving(app) as client:
+        for shown, status in ((None, 401), (submitter, 403), (viewer, 200)):
+            headers = {"Authorization": f"Bearer {shown}"} if shown else {}
+            assert (await client.get("/metrics", headers=headers)).status_code == status
 
 
 async def test_openmetrics_is_spoken_to_who_asks_for_it(client: httpx.AsyncClient) -> None:
