@@ -38,6 +38,8 @@ class Child:
         self.worn = asyncio.Event()
         self.done: dict[str, Any] | None = None
         """What it said when it had done all it was to do."""
+        self.counts: dict[str, Any] = {}
+        """What it has done, as it told us last; empty: it has not told yet."""
         self.failure: WorkerNotStarted | None = None
         self.ended_because: str | None = None
         """Why we ended it; None: it ended by itself."""
@@ -76,6 +78,11 @@ class Child:
     @property
     def is_running(self) -> bool:
         return self._process.returncode is None
+
+    @property
+    def is_listening(self) -> bool:
+        """Or needs no listener."""
+        return self.counts.get("is_listening", False) is not False
 
     def tell(self, command: str) -> None:
         with contextlib.suppress(OSError):
@@ -129,7 +136,10 @@ class Child:
                 self.ready.set()
             case "worn":
                 self.worn.set()
+            case "counts":
+                self.counts = message["counts"]
             case "done":
                 self.done = message
+                self.counts = message["counts"]
             case "failed":
                 self.failure = WorkerNotStarted(**message)

@@ -1,8 +1,18 @@
 """What a worker process has done since it started, for logs and metrics."""
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
+from typing import Any
 
+from reactor.histogram import Histogram
 from reactor.job import JobState
+
+DURATION_BOUNDS = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0, 300.0, 1800.0, 7200.0)
+"""Seconds: jobs take anything from a millisecond to hours."""
+BATCH_BOUNDS = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0)
+OTHER = "(other)"
+"""Stands for all types beyond the first fifty."""
+_MOST_TYPES = 50
 
 
 @dataclass
@@ -17,8 +27,59 @@ class Counts:
     ended: int = 0
     failed: int = 0
     """Attempts that ended in an error, or failed for good."""
+    retries: int = 0
+    """Those of them after which the job was put back."""
     stale: int = 0
+    """Attempts whose job was cancelled or taken from them."""
     states: dict[JobState, int] = field(default_factory=dict)
+    batches: Histogram = field(default_factory=lambda: Histogram(BATCH_BOUNDS))
+    """Endings that were written in one commit."""
+    durations: dict[str, Histogram] = field(default_factory=dict)
+    """Of attempts, by job type."""
 
     def count(self, state: JobState) -> None:
         self.states[state] = self.states.get(state, 0) + 1
+
+    def took(self, job_type: str, seconds: float) -> None:
+        """Called for every job, so `Histogram.add` is written out here: a call costs as much as what it does."""
+        histogram = self.durations.get(job_type)
+        if histogram is None:
+            histogram = self.durations[job_type] = Histogram(DURATION_BOUNDS)
+        histogram.counts[bisect_left(DURATION_BOUNDS, seconds)] += 1
+        histogram.total += seconds
+
+    def summary(self) -> dict[str, Any]:
+        """As it is stored and told, of a bounded size. Another thread may ask: what grows meanwhile is copied first."""
+        return {
+            "claims": self.claims,
+            "wasted_claims": self.wasted_claims,
+            "claimed": self.claimed,
+            "wakes": self.wakes,
+            "polls": self.polls,
+            "missed_wakes": self.missed_wakes,
+            "ended": self.ended,
+            "failed": self.failed,
+            "retries": self.retries,
+            "stale": self.stale,
+            "states": {state.value: n for state, n in self.states.copy().items()},
+            "batches": self.batches.summary() | {"bounds": list(BATCH_BOUNDS)},
+            "durations": {"bounds": list(DURATION_BOUNDS), "types": self._by_type()},
+        }
+
+    def _by_type(self) -> dict[str, dict[str, Any]]:
+        """The rest is summed up: a worker may have thousands of types, and this is written with every heartbeat.
+
+        Those that came first, and not the busiest: a type that moved over to the rest and back would have counters that
+        go backwards, and every rate made of them would be wrong.
+        """
+        durations = list(self.durations.copy().items())
+        if len(durations) <= _MOST_TYPES:
+            return {job_type: histogram.summary() for job_type, histogram in durations}
+        other = Histogram(DURATION_BOUNDS)
+        kept: dict[str, Histogram] = {}
+        for place, (job_type, histogram) in enumerate(durations):
+            if place < _MOST_TYPES and job_type != OTHER:
+                kept[job_type] = histogram
+            else:
+                other.merge(histogram)
+        return {job_type: histogram.summary() for job_type, histogram in [*kept.items(), (OTHER, other)]}

@@ -136,12 +136,15 @@ class Crew:
 
     async def _work(self, attempt: Attempt) -> None:
         end: Ending | JobState | End
+        began = time.monotonic()
         try:
             end = await attempt.run(self._registry.arounds, self._executor)
         except Exception as error:
             # A bug of ours must not cost more than the attempt.
             log.exception("attempt broke", job_id=attempt.job.id)
             end = Ending(attempt.job.id, attempt.job.attempt_id, Errored(describe(error), 1.0))
+        if end is not End.INTERRUPTED:  # it would have taken longer
+            self._counts.took(attempt.job.job_type, time.monotonic() - began)
         self._ended(attempt, end)
 
     def _ended(self, attempt: Attempt, end: Ending | JobState | End) -> None:
@@ -177,6 +180,7 @@ class Crew:
         self._counts.count(state)
         if isinstance(ending.outcome, Errored | Failed):
             self._counts.failed += 1
+            self._counts.retries += state is JobState.PENDING
             log.warning(
                 "attempt failed",
                 job_id=ending.job_id,

@@ -1,6 +1,7 @@
 """Runs jobs inside an application's own process, beside whatever else its event loop does."""
 
 import asyncio
+import json
 import os
 import socket
 import threading
@@ -98,7 +99,9 @@ class Reactor:
             self._runner = await self._register(connection)
             await declare(connection, self._registry.schedules)
         self._loop = asyncio.get_running_loop()
-        keeper = Keeper(self._url, self._pod, self._lease_seconds, self._heartbeat_seconds, self._on_lease_lost)
+        keeper = Keeper(
+            self._url, self._pod, self._lease_seconds, self._heartbeat_seconds, self._on_lease_lost, self._summary
+        )
         self._guard = _Guard(keeper, self._url, self._pod, self._heartbeat_seconds)
         self._guard.start()
         self._running = asyncio.create_task(self._run())
@@ -120,7 +123,8 @@ class Reactor:
             await asyncio.wait([self._running])
             await asyncio.to_thread(self._guard.stop)
             async with connect(self._url, name=f"reactor tidy {self._pod}", prepares=False) as connection:
-                await after_shutdown(connection, self._runner.worker.id, begun, fail=False)
+                worker_id = self._runner.worker.id
+                await after_shutdown(connection, worker_id, begun, fail=False, counts=self._summary(worker_id))
             self._begun.close()
         if not self._running.cancelled():
             self._running.result()
@@ -141,7 +145,8 @@ class Reactor:
                 return
             self._guard.keeper.leave(worker_id)
             line = Line(self._url, f"reactor register {self._pod}")
-            await line.insist(lambda connection: after_shutdown(connection, worker_id, self._begun.read(), fail=False))  # noqa: B023
+            begun, counts = self._begun.read(), self._summary(worker_id)
+            await line.insist(lambda c: after_shutdown(c, worker_id, begun, fail=False, counts=counts))  # noqa: B023
             self._begun.clear()
             self._runner, _ = await line.insist(self._register)
             await line.close()
@@ -150,6 +155,11 @@ class Reactor:
         worker = Worker(self._pod, self._registry.job_types, self._queues, self._concurrency)
         await register_worker(connection, worker, self._lease_seconds)
         return Runner(self._plan, self._registry, worker, self._begun)
+
+    def _summary(self, worker_id: UUID) -> str | None:
+        """Asked in the guard's thread, too."""
+        runner = self._runner
+        return json.dumps(runner.summary()) if runner.worker.id == worker_id else None
 
     def _on_lease_lost(self, worker_id: UUID) -> None:
         self._loop.call_soon_threadsafe(self._runner.interrupt)

@@ -173,6 +173,15 @@ class DatabaseBusy(ReactorError):
         )
 
 
+class TooMuchToCount(ReactorError):
+    def __init__(self, seconds: float) -> None:
+        super().__init__(
+            f"Counting took longer than {seconds:g} s and was given up.",
+            "Ask about less time, or have old jobs pruned (`reactor prune`). `reactor doctor` tells whether a long "
+            "transaction keeps the table from being vacuumed.",
+        )
+
+
 class DatabaseRefused(ReactorError):
     pass
 

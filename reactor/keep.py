@@ -23,11 +23,20 @@ class Keeper:
     """
 
     def __init__(
-        self, url: str, pod: str, lease_seconds: float, heartbeat_seconds: float, on_lost: Callable[[UUID], None]
+        self,
+        url: str,
+        pod: str,
+        lease_seconds: float,
+        heartbeat_seconds: float,
+        on_lost: Callable[[UUID], None],
+        counts: Callable[[UUID], str | None],
     ) -> None:
+        """`counts`: what a worker has done so far, as JSON, to be stored with its lease."""
         self._lease_seconds = lease_seconds
         self._heartbeat_seconds = heartbeat_seconds
         self._on_lost = on_lost
+        self._counts = counts
+        self._stored: dict[UUID, str | None] = {}
         self._line = Line(url, f"reactor heartbeat {pod}", statement_seconds=min(heartbeat_seconds, lease_seconds / 6))
         self._renewed: dict[UUID, float] = {}
 
@@ -37,11 +46,15 @@ class Keeper:
 
     def leave(self, worker_id: UUID) -> None:
         self._renewed.pop(worker_id, None)
+        self._stored.pop(worker_id, None)
 
     @property
     def is_well(self) -> bool:
+        """There are workers, and the leases of all of them are being kept."""
         now = time.monotonic()
-        return all(now - renewed < self._lease_seconds / 2 for renewed in self._renewed.values())
+        return bool(self._renewed) and all(
+            now - renewed < self._lease_seconds / 2 for renewed in self._renewed.values()
+        )
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -58,8 +71,12 @@ class Keeper:
         for worker_id in list(self._renewed):
             # Counted from before the question: the lease runs from when the server heard it.
             asked = time.monotonic()
+            counts = self._counts(worker_id)
+            news = counts if counts != self._stored.get(worker_id) else None
             try:
-                alive = await self._line.once(lambda connection: heartbeat(connection, worker_id, self._lease_seconds))  # noqa: B023
+                alive = await self._line.once(
+                    lambda connection: heartbeat(connection, worker_id, self._lease_seconds, news)  # noqa: B023
+                )
             except (ReactorError, asyncpg.PostgresError, *CONNECTION_LOST) as error:
                 log.warning("heartbeat failed", error=str(error).partition("\n")[0] or type(error).__name__)
                 return False
@@ -67,6 +84,7 @@ class Keeper:
                 continue
             if alive:
                 self._renewed[worker_id] = asked
+                self._stored[worker_id] = counts
             else:
                 self._lose(worker_id, "the database took it for dead")
         return True

@@ -33,9 +33,12 @@ async def register_worker(connection: Connection, worker: Worker, lease_seconds:
     )
 
 
-async def heartbeat(connection: Connection, worker_id: UUID, lease_seconds: float) -> bool:
-    """Renews the lease. False: the worker was taken for dead, its jobs are other people's, and it must stop."""
-    return await connection.fetchval(statements.HEARTBEAT, worker_id, lease_seconds) is not None
+async def heartbeat(connection: Connection, worker_id: UUID, lease_seconds: float, counts: str | None = None) -> bool:
+    """Renews the lease. False: the worker was taken for dead, its jobs are other people's, and it must stop.
+
+    `counts`: what it has done so far, as JSON; None: nothing since the last time.
+    """
+    return await connection.fetchval(statements.HEARTBEAT, worker_id, lease_seconds, counts) is not None
 
 
 async def held(connection: Connection, worker_id: UUID) -> dict[int, UUID]:
@@ -43,5 +46,5 @@ async def held(connection: Connection, worker_id: UUID) -> dict[int, UUID]:
     return {record["id"]: record["attempt_id"] for record in await connection.fetch(statements.HELD, worker_id)}
 
 
-async def retire_worker(connection: Connection, worker_id: UUID) -> None:
-    await connection.execute(statements.RETIRE_WORKER, worker_id)
+async def retire_worker(connection: Connection, worker_id: UUID, counts: str | None = None) -> None:
+    await connection.execute(statements.RETIRE_WORKER, worker_id, counts)

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
@@ -36,10 +37,18 @@ class Listener:
         self._channels = channels
         self._on_connected = on_connected
         self.is_listening = False
+        self.heard_at: float | None = None
+        """When the last notification came, in seconds since 1970."""
         self.reconnects = 0
 
     async def run(self) -> None:
         """Until it is cancelled."""
+        try:
+            await self._listen_again_and_again()
+        finally:
+            self.is_listening = False
+
+    async def _listen_again_and_again(self) -> None:
         pause = _FIRST_PAUSE_SECONDS
         while True:
             try:
@@ -74,4 +83,5 @@ class Listener:
             connection.terminate()
 
     def _hear(self, connection: object, pid: int, channel: str, payload: object) -> None:
+        self.heard_at = time.time()
         self._channels[channel](str(payload)[:_LONGEST_PAYLOAD])

@@ -7,6 +7,7 @@ import gc
 import json
 import logging
 import os
+import select
 import signal
 import socket
 import sys
@@ -29,6 +30,7 @@ log = get_logger(__name__)
 
 ORPHANED = 70
 """The exit code of a worker whose supervisor has gone."""
+_TELL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class Process:
         except BaseException:
             log.exception("worker process broke")
             return 1
-        self._tell("done", failed=runner.counts.failed, ended=runner.counts.ended, missed=runner.counts.missed_wakes)
+        self._tell("done", failed=runner.counts.failed, counts=runner.summary())
         if runner.is_worn:
             # A thread that does not end would keep the interpreter from ending.
             logging.shutdown()
@@ -107,7 +109,22 @@ class Process:
         runner.on_worn = lambda: self._wear_out(runner)
         commands: dict[bytes, Callable[[], None]] = {b"stop": runner.stop, b"interrupt": runner.interrupt}
         threading.Thread(target=self._obey, args=(loop, commands), daemon=True, name="reactor orders").start()
-        await runner.run()
+        telling = asyncio.create_task(self._keep_telling(runner))
+        try:
+            await runner.run()
+        finally:
+            telling.cancel()
+
+    async def _keep_telling(self, runner: Runner) -> None:
+        """What it has done, for the heartbeat to store. A supervisor that does not read must not hold us up."""
+        told = None
+        room = select.poll()
+        room.register(self._control, select.POLLOUT)
+        while True:
+            if (summary := runner.summary()) != told and room.poll(0):
+                self._tell("counts", counts=summary)
+                told = summary
+            await asyncio.sleep(_TELL_SECONDS)
 
     def _wear_out(self, runner: Runner) -> None:
         self._tell("worn")

@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import asyncpg
 
@@ -107,6 +108,15 @@ class Runner:
     def is_listening(self) -> bool:
         return self._listener.is_listening
 
+    def summary(self) -> dict[str, Any]:
+        """What it has done and whether it hears, to be told and stored."""
+        has_listener = not self._plan.once and not self._plan.inherits
+        return self.counts.summary() | {
+            "is_listening": self._listener.is_listening if has_listener else None,
+            "heard_at": self._listener.heard_at,
+            "reconnects": self._listener.reconnects,
+        }
+
     @property
     def is_worn(self) -> bool:
         """There are handlers in it that do not stop."""
@@ -138,7 +148,7 @@ class Runner:
         line = Line(self._plan.url, f"reactor settle {self.worker.pod}", prepares=self._plan.prepares)
         try:
             async with self._registry.resources() as resources:
-                settler = Settler(line, self._on_settled, self._on_written)
+                settler = Settler(line, self._on_settled, self._on_written, self.counts.batches)
                 services = Services(settler, pool, resources)
                 self._crew = Crew(self.worker, self._registry, self._begun, self.counts, services)
                 self._crew.is_closed = self._stopping

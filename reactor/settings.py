@@ -75,6 +75,8 @@ class Settings(BaseModel):
     queues: Names = Field((), description="comma-separated; empty = all queues")
     host: str = Field("127.0.0.1", description="address the HTTP server binds to")
     port: int = Field(8080, ge=0, le=65535, description="its port; 0 = any free one")
+    health_host: str = Field("127.0.0.1", description="address that a pod answers health checks at")
+    health_port: int | None = Field(None, ge=0, le=65535, description="its port; unset = it does not; 0 = any free one")
     tokens: SecretStr | None = Field(
         None, description="who may use the HTTP API: entries as `reactor token` prints them"
     )
@@ -103,7 +105,7 @@ def read_settings(environment: Mapping[str, str] = os.environ, **overrides: Any)
     values: dict[str, Any] = {}
     for field in Settings.model_fields:
         value = environment.get(PREFIX + field.upper(), "")
-        if value and not (field == "port" and _KUBERNETES_VALUE.match(value)):
+        if value and not (field in ("port", "health_port") and _KUBERNETES_VALUE.match(value)):
             values[field] = value
     if "pod_id" not in values and environment.get("HOSTNAME"):
         values["pod_id"] = environment["HOSTNAME"]

@@ -16,6 +16,7 @@ import asyncpg
 
 from reactor import statements
 from reactor.database import Connection
+from reactor.histogram import Histogram
 from reactor.job import JobState
 from reactor.line import CONNECTION_LOST, SERVER_STOPS, TO_BE_REPEATED, Line
 from reactor.log import get_logger
@@ -40,13 +41,14 @@ class _Said(NamedTuple):
 
 class Settler:
     """`on_settled` is told of every ending: its new state, or None if the attempt was stale; `on_idle` that all is
-    written."""
+    written; `batches` of how many endings shared each commit."""
 
     def __init__(
         self,
         line: Line,
         on_settled: Callable[[Ending, JobState | None], None],
         on_idle: Callable[[], None],
+        batches: Histogram,
     ) -> None:
         self._line = line
         self._on_settled = on_settled
@@ -59,7 +61,7 @@ class Settler:
         self.record = self._recorder.record
         self._is_writing = False
         self._blocked: set[asyncio.TimerHandle] = set()
-        self.batches = 0
+        self._batches = batches
 
     def put(self, ending: Ending) -> None:
         self._endings.append(ending)
@@ -181,7 +183,6 @@ class Settler:
                 await self._settle(part)
 
     async def _settle(self, endings: Sequence[Ending]) -> None:
-        self.batches += 1
         try:
             # Somebody's open transaction may have one of the rows: the others don't wait for it long.
             states, repeated = await self._line.insist(
@@ -195,6 +196,7 @@ class Settler:
             else:
                 self._put_off(endings[0], error)
             return
+        self._batches.add(len(endings))
         if repeated and len(states) < len(endings):
             missing = [ending for ending in endings if ending.job_id not in states]
             found, _ = await self._line.insist(lambda connection: settled(connection, missing))

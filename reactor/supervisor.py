@@ -5,6 +5,7 @@ heartbeat, the signals or the tidying, which are here.
 """
 
 import asyncio
+import json
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 from dataclasses import dataclass, replace
@@ -60,6 +61,7 @@ class Supervisor:
             watch.orders.lease_seconds,
             watch.heartbeat_seconds,
             self._on_lease_lost,
+            self._counts,
         )
         self._url = watch.orders.plan.url
         self._children: list[Child] = []
@@ -77,8 +79,33 @@ class Supervisor:
         self.is_ready = asyncio.Event()
 
     @property
-    def is_well(self) -> bool:
-        return self.is_ready.is_set() and self._keeper.is_well
+    def keeps_its_leases(self) -> bool:
+        return self._keeper.is_well
+
+    @property
+    def is_listening(self) -> bool:
+        """There are worker processes, and all of them hear notifications, by their own account."""
+        working = self._working
+        return bool(working) and all(child.is_listening for child in working)
+
+    @property
+    def counts(self) -> dict[UUID, dict[str, Any]]:
+        """What the worker processes that live have done, as they told last."""
+        return {child.worker_id: child.counts for child in self._working if child.counts}
+
+    @property
+    def pod(self) -> str:
+        return self._orders.pod
+
+    @property
+    def _working(self) -> list[Child]:
+        return [child for child in self._children if child.ready.is_set() and child.is_running]
+
+    def _counts(self, worker_id: UUID) -> str | None:
+        for child in self._children:
+            if child.worker_id == worker_id and child.counts:
+                return json.dumps(child.counts)
+        return None
 
     def stop(self) -> None:
         """Asked once, jobs get the grace period to end; asked again, they are ended at once."""
@@ -159,7 +186,7 @@ class Supervisor:
         if not child.ready.is_set():
             return
         if child.done is not None or self._stopping.is_set():
-            await self._tidy_after_shutdown(child.worker_id, begun)
+            await self._tidy_after_shutdown(child, begun)
             return
         overdue = {attempt_id for attempt_id, deadline in begun.items() if deadline and deadline < time.monotonic()}
         suspects = await self._insist(lambda c: after_crash(c, child.worker_id, begun, overdue, child.why))
@@ -167,7 +194,7 @@ class Supervisor:
             self._tasks.create_task(self._quarantine(worker))
         # A claim that was under way when the process died may have committed since.
         await first_of(self._stopping.wait(), asyncio.sleep(_STRAGGLERS_SECONDS))
-        await self._tidy_after_shutdown(child.worker_id, ())
+        await self._tidy_after_shutdown(child, ())
         await self._insist(sweep)
 
     async def _farewell(self, child: Child) -> dict[UUID, float]:
@@ -184,9 +211,12 @@ class Supervisor:
             log.error("worker died", pid=child.pid, why=child.why, running=len(begun))
         return begun
 
-    async def _tidy_after_shutdown(self, worker_id: UUID, begun: Collection[UUID]) -> None:
+    async def _tidy_after_shutdown(self, child: Child, begun: Collection[UUID]) -> None:
         fail = self._watch.fail_on_shutdown and self._stopping.is_set()
-        self.interrupted += await self._insist(lambda c: after_shutdown(c, worker_id, begun, fail=fail)) or 0
+        counts = json.dumps(child.counts) if child.counts else None
+        self.interrupted += (
+            await self._insist(lambda c: after_shutdown(c, child.worker_id, begun, fail=fail, counts=counts)) or 0
+        )
 
     async def _insist(self, operation: Callable[[Connection], Awaitable[Answer]]) -> Answer | None:
         """Until it gets through, or time is up: then the lease has to end by itself."""
@@ -233,7 +263,7 @@ class Supervisor:
                 deed = f"The job killed its worker process, in which it ran alone. {child.why}"
                 next_worker = await self._admit(killers, deed, charged=True)
             # The others are cleared: we know now who it was.
-            await self._tidy_after_shutdown(worker.id, begun)
+            await self._tidy_after_shutdown(child, begun)
 
     async def _admit(self, jobs: Held, why: str, *, charged: bool) -> Worker | None:
         worker = Worker(self._orders.pod, self._job_types, self._orders.queues, 1)

@@ -15,8 +15,13 @@ log = get_logger(__name__)
 Held = Mapping[int, UUID]
 
 
-async def after_shutdown(connection: Connection, worker_id: UUID, begun: Collection[UUID], *, fail: bool) -> int:
-    """What had begun is released at no cost, or failed. Returns how many jobs that were."""
+async def after_shutdown(
+    connection: Connection, worker_id: UUID, begun: Collection[UUID], *, fail: bool, counts: str | None = None
+) -> int:
+    """What had begun is released at no cost, or failed. Returns how many jobs that were.
+
+    `counts`: what the worker has done in all, as JSON, for who looks at it later.
+    """
     unbegun, interrupted = await _sort(connection, worker_id, begun)
     await give_back_unbegun(connection, unbegun)
     if fail:
@@ -24,7 +29,7 @@ async def after_shutdown(connection: Connection, worker_id: UUID, begun: Collect
         await settle(connection, [Ending(job_id, attempt_id, failure) for job_id, attempt_id in interrupted.items()])
     else:
         await release(connection, interrupted, outcome="released", why="The pod was shut down while it ran.", free=True)
-    await retire_worker(connection, worker_id)
+    await retire_worker(connection, worker_id, counts)
     if interrupted:
         log.warning(
             "jobs interrupted by the shutdown", jobs=sorted(interrupted), became="failed" if fail else "pending"

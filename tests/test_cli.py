@@ -113,6 +113,15 @@ def wait_for(condition: Callable[[], bool], within_seconds: float = 30) -> None:
         assert time.monotonic() < deadline, "it did not happen in time"
 
 
+def is_ready(page: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{page}/health/ready") as answer:
+            return bool(json.load(answer)["status"] == "ok")
+    except urllib.error.HTTPError as refused:
+        refused.close()
+        return False
+
+
 def states_of(pipeline: str, folder: Path) -> list[str]:
     done = reactor("jobs", "--pipeline", pipeline, "--json", embedded_dir=str(folder))
     return [job["state"] for job in json.loads(done.stdout)["jobs"]]
@@ -122,8 +131,7 @@ def states_of(pipeline: str, folder: Path) -> list[str]:
 def test_up_starts_everything_and_stops_cleanly(folder: Path, stop: signal.Signals) -> None:
     with running("up", "--port", "0", embedded_dir=str(folder)) as process:
         page = page_of(process)
-        with urllib.request.urlopen(f"{page}/health/ready") as answer:
-            assert json.load(answer)["status"] == "ok"
+        wait_for(lambda: is_ready(page))
         with urllib.request.urlopen(page) as answer:
             assert b"<title>reactor</title>" in answer.read()
         assert process.stdout is not None

@@ -66,7 +66,7 @@ DENIED = [
     "insert into reactor.dependencies (job_id, depends_on, resolved) values (1, 2, true)",
     *(
         f"select * from reactor.{table}"
-        for table in ("attempts", "steps", "workers", "queues", "schedules", "audit", "settings")
+        for table in ("attempts", "steps", "workers", "queues", "schedules", "audit", "settings", "workload")
     ),
     "insert into reactor.audit (what) values ('x')",
     "update reactor.settings set draining = true",

@@ -13,16 +13,20 @@ from starlette.staticfiles import StaticFiles
 
 from reactor.errors import ReactorError
 from reactor.settings import Settings, read_settings
-from reactor_http import events, guard, jobs, me, operate, pipelines
+from reactor_http import events, guard, jobs, me, operate, pipelines, stats
+from reactor_http.access import Permission, needs
 from reactor_http.call import routes
 from reactor_http.edge import Check, Edge
 from reactor_http.headers import SafeHeaders
-from reactor_http.health import live, ready
+from reactor_http.health import Ready, live
+from reactor_http.metrics import Metrics
 from reactor_http.openapi import show_openapi
 from reactor_http.origin import Origins
 from reactor_http.problem import Problem
+from reactor_http.stream_metrics import stream_metrics
+from reactor_http.traffic import Counted, Traffic
 
-CALLS = (*jobs.CALLS, *pipelines.CALLS, *operate.CALLS, *events.CALLS, *me.CALLS)
+CALLS = (*jobs.CALLS, *pipelines.CALLS, *operate.CALLS, *stats.CALLS, *events.CALLS, *me.CALLS)
 """What /openapi.json describes; add yours."""
 
 
@@ -38,15 +42,21 @@ def create_app(
     `listen_url`: a direct way to the same server, past a pooler. `checks`: what else /health/ready must find well.
     """
     settings = settings or read_settings({})
+    traffic = Traffic()
     app = Starlette(
         routes=[
             Route("/health/live", live),
-            Route("/health/ready", ready),
+            Route("/health/ready", Ready().answer),
+            Route("/metrics", needs(Permission.VIEW, Metrics(traffic).answer)),
             Route("/openapi.json", show_openapi),
             *routes(CALLS),
             Mount("/", StaticFiles(directory=Path(__file__).parent / "page", html=True)),
         ],
-        middleware=[Middleware(SafeHeaders), Middleware(Origins, allowed=settings.origins)],
+        middleware=[
+            Middleware(Counted, traffic),
+            Middleware(SafeHeaders),
+            Middleware(Origins, allowed=settings.origins),
+        ],
         exception_handlers={
             ClientDisconnect: _gone,
             Problem: guard.refuse,
@@ -56,7 +66,9 @@ def create_app(
         },
     )
     app.state.calls = CALLS
-    app.state.edge = Edge(database_url, listen_url or database_url, settings, checks or {})
+    app.state.edge = edge = Edge(database_url, listen_url or database_url, settings, checks or {})
+    edge.checks["feed"] = lambda: edge.streams.feed is None or edge.streams.feed.is_listening
+    edge.sources.append(lambda: stream_metrics(edge.streams))
     return app
 
 

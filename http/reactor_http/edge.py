@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import cast
+from typing import Any, cast
 
 import asyncpg
 from starlette.requests import Request
@@ -13,6 +13,8 @@ from reactor.errors import DatabaseUnreachable
 from reactor.log import get_logger
 from reactor.refusal import refusals_explained
 from reactor.settings import Settings
+from reactor_http.measure import Source
+from reactor_http.recent import Recent
 from reactor_http.stream_token import Signer
 from reactor_http.streams import Streams
 from reactor_http.tokens import Tokens
@@ -45,6 +47,9 @@ class Edge:
         self.streams = Streams(
             url, listen_url, most=settings.max_streams, most_per_caller=settings.max_streams_per_token
         )
+        self.sources: list[Source] = []
+        """What else tells /metrics its numbers."""
+        self._recent: dict[str, Recent[Any]] = {}
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._opening = asyncio.Lock()
 
@@ -62,6 +67,10 @@ class Edge:
                 yield cast(Connection, connection)
         finally:
             await pool.release(connection)
+
+    def recent(self, key: str, seconds: float) -> Recent[Any]:
+        """Where answers to this question are kept for so long. There must not be many different keys."""
+        return self._recent.setdefault(key, Recent(seconds))
 
     async def close(self) -> None:
         await self.streams.close()

@@ -43,14 +43,16 @@ async def serve_app(
     on_listening: Callable[[str], None],
     listener: socket.socket | None = None,
     limits: Limits | None = None,
+    is_public: bool = False,
 ) -> None:
     """Until `stop` is set: signals are for the program that we are part of.
 
-    `listener`: what `bind` made, for whoever wants to know that it can before they start anything else.
+    `listener`: what `bind` made, for whoever wants to know that it can before they start anything else. `is_public`: there
+    is nothing in it that would need a token.
     """
     limits = limits or Limits(connections=settings.max_streams + _OTHER_CONNECTIONS)
     edge: Edge = app.state.edge
-    with listener or bind(settings) as listener:
+    with listener or bind(settings, is_public=is_public) as listener:
         _allow_files(limits.connections)
         server = _Server(_config(app, limits))
         try:
@@ -104,8 +106,8 @@ def _allow_files(connections: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def bind(settings: Settings) -> socket.socket:
-    if settings.tokens is None and settings.tokens_file is None and not is_loopback(settings.host):
+def bind(settings: Settings, *, is_public: bool = False) -> socket.socket:
+    if not is_public and settings.tokens is None and settings.tokens_file is None and not is_loopback(settings.host):
         raise SettingsInvalid(
             [f"REACTOR_HOST is {settings.host}: without REACTOR_TOKENS the server only binds to loopback (127.0.0.1)."]
         )

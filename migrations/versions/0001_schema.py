@@ -20,6 +20,7 @@ PARTS = [
     "submit",
     "operate",
     "pipelines",
+    "workload",
     "privileges",
 ]
 

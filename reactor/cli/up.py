@@ -9,7 +9,7 @@ from collections.abc import Callable
 import click
 
 from reactor.cli.options import address_options
-from reactor.cli.worker import exit_code, plan_watch
+from reactor.cli.worker import exit_code, health_checks, plan_watch
 from reactor.database import connect, is_pooled, without_password
 from reactor.demo import submit_demo
 from reactor.locate import Location, locate
@@ -62,8 +62,7 @@ async def _up(settings: Settings, app: str, demo: bool, log_level: str) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, supervisor.stop)
         # What can be refused is tried before anything runs.
-        pod = {"pod": lambda: supervisor.is_well}
-        edge = create_app(location.url, settings, listen_url=location.listen_url, checks=pod)
+        edge = create_app(location.url, settings, listen_url=location.listen_url, checks=health_checks(supervisor))
         listener = bind(settings)
         async with asyncio.TaskGroup() as tasks:
             # Progress is served as long as there is any: the server goes last.

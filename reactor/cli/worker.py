@@ -4,16 +4,23 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import click
 
 from reactor.database import connect, is_pooled
+from reactor.errors import ReactorError
+from reactor.first import first_of
 from reactor.locate import Location, locate
+from reactor.log import get_logger
 from reactor.process import Orders
 from reactor.revision import check_revision
 from reactor.runner import Plan
 from reactor.settings import Settings, read_settings
 from reactor.supervisor import Supervisor, Watch
+
+log = get_logger(__name__)
 
 
 @click.command()
@@ -23,6 +30,10 @@ from reactor.supervisor import Supervisor, Watch
 @click.option("--processes", type=click.IntRange(1, 256), default=1, show_default=True, help="Worker processes.")
 @click.option("--once", is_flag=True, help="Run what is due, then exit.")
 @click.option("--max-jobs", type=click.IntRange(1), metavar="N", help="Run N jobs, then exit.")
+@click.option(
+    "--health-port", type=int, help="Answer health checks and /metrics here.  [REACTOR_HEALTH_PORT, default: nowhere]"
+)
+@click.option("--health-host", help="At this address.  [REACTOR_HEALTH_HOST, default 127.0.0.1]")
 @click.pass_context
 def worker(
     context: click.Context,
@@ -32,6 +43,8 @@ def worker(
     processes: int,
     once: bool,
     max_jobs: int | None,
+    health_port: int | None,
+    health_host: str | None,
 ) -> None:
     """Run jobs: those of the types that the app has handlers for.
 
@@ -59,7 +72,7 @@ def worker(
     """
     if max_jobs is not None and processes > 1:
         raise click.UsageError("--max-jobs counts within one process: leave --processes at 1.")
-    settings = read_settings(queues=queues, concurrency=concurrency)
+    settings = read_settings(queues=queues, concurrency=concurrency, health_port=health_port, health_host=health_host)
     level = context.find_root().params["log_level"]
     sys.exit(asyncio.run(_work(settings, app, processes, once, max_jobs, level)))
 
@@ -73,8 +86,58 @@ async def _work(settings: Settings, app: str, processes: int, once: bool, max_jo
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, supervisor.stop)
-        await supervisor.run()
+        async with _probed(supervisor, settings, location):
+            await supervisor.run()
     return exit_code(supervisor, failures_count=once or max_jobs is not None)
+
+
+@asynccontextmanager
+async def _probed(supervisor: Supervisor, settings: Settings, location: Location) -> AsyncIterator[None]:
+    """Health checks are answered as long as the supervisor runs, if they are wanted."""
+    if settings.health_port is None:
+        yield
+        return
+    # Takes a third of a second to import, and most pods have no use for it.
+    from reactor_http.probes import create_probes
+    from reactor_http.protocol import Limits
+    from reactor_http.serve import serve_app
+
+    # Tokens are for the API, which is not here.
+    where = settings.model_copy(
+        update={"host": settings.health_host, "port": settings.health_port, "tokens": None, "tokens_file": None}
+    )
+    probes = create_probes(
+        location.url,
+        where,
+        checks=health_checks(supervisor),
+        pod=supervisor.pod,
+        counts=lambda: supervisor.counts,
+    )
+    stop, listening = asyncio.Event(), asyncio.Event()
+
+    def tell(address: str) -> None:
+        log.info("answering health checks", address=address)
+        listening.set()
+
+    serving = asyncio.create_task(
+        serve_app(probes, where, stop, on_listening=tell, limits=Limits(connections=200), is_public=True)
+    )
+    await first_of(serving, listening.wait())
+    if not listening.is_set():
+        try:
+            await serving
+        except ReactorError as error:
+            raise ReactorError(error.message, "Choose another address with --health-port or --health-host.") from error
+    try:
+        yield
+    finally:
+        stop.set()
+        await serving
+
+
+def health_checks(supervisor: Supervisor) -> dict[str, Callable[[], bool]]:
+    """What must be well for a pod to do its work, beside the database."""
+    return {"heartbeat": lambda: supervisor.keeps_its_leases, "listener": lambda: supervisor.is_listening}
 
 
 def exit_code(supervisor: Supervisor, failures_count: bool = False) -> int:

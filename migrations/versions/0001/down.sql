@@ -1,5 +1,5 @@
 -- The roles stay: they belong to the server, and other databases may use them.
-drop view reactor.pipelines;
+drop view reactor.pipelines, reactor.workload;
 drop function reactor.pipeline_state, reactor.submit_pipeline, reactor.chain, reactor.submit_many, reactor.place, reactor.submit,
     reactor.retry, reactor.cancel, reactor.sweep, reactor.bury, reactor.prune, reactor.open_archive, reactor.reconcile,
     reactor.claim, reactor.settle, reactor.open_queues, reactor.room,

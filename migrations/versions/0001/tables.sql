@@ -201,12 +201,14 @@ create table reactor.workers (
     started_at timestamptz not null default clock_timestamp(),
     heartbeat_at timestamptz not null default clock_timestamp(),
     lease_until timestamptz not null,
-    ended_at timestamptz
+    ended_at timestamptz,
+    counts jsonb
 ) with (fillfactor = 50);
 comment on table reactor.workers is
     'One row per worker process incarnation; the same pod name after a restart is another row. Its jobs are dead when lease_until has passed.';
 comment on column reactor.workers.queues is 'NULL: all';
 comment on column reactor.workers.ended_at is 'when it said goodbye, or was found dead';
+comment on column reactor.workers.counts is 'what it had done by its last heartbeat, or its end; docs/observability.md';
 
 create table reactor.queues (
     name reactor.label primary key,

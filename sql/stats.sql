@@ -1,0 +1,37 @@
+-- How jobs have fared, by type and state: those that ended in the last $1 seconds, and all that have not ended. The first come
+-- by way of the BRIN index on times, the others by the partial indexes of what is unfinished: history is not read.
+-- A job was retried if an attempt at it failed, died or lost its lease, or if it was started anew by hand. (Not attempts > 1: an
+-- attempt that died with its process costs nothing, and is given back.)
+with recent as not materialized (
+    select j.id, j.job_type::text as job_type, j.state::text as state,
+        extract(epoch from j.finished_at - j.started_at)::float8 as seconds
+    from reactor.jobs j
+    where j.finished_at >= (select clock_timestamp()) - make_interval(secs => $1::float8) and j.job_type is not null
+), unfinished as (
+    select j.id, j.job_type::text as job_type, j.state::text as state from reactor.jobs j
+    where j.state = 'pending' and j.run_after is null and not j.parked and j.job_type is not null
+    union all
+    select j.id, j.job_type::text, j.state::text from reactor.jobs j
+    where j.state = 'pending' and j.run_after is not null and j.job_type is not null
+    union all
+    select j.id, j.job_type::text, j.state::text from reactor.jobs j
+    where j.state = 'pending' and j.parked and j.run_after is null and j.job_type is not null
+    union all
+    select j.id, j.job_type::text, j.state::text from reactor.jobs j where j.state = 'waiting' and j.job_type is not null
+    union all
+    select j.id, j.job_type::text, j.state::text from reactor.jobs j where j.worker_id is not null and j.state = 'running'
+), retried as materialized (
+    select distinct a.job_id from reactor.attempts a where a.outcome in ('error', 'crashed', 'lease_lost', 'retried')
+)
+select x.job_type, x.state, count(*) as count, avg(x.seconds) as average_seconds,
+    (percentile_cont(0.5) within group (order by x.seconds))::float8 as p50_seconds,
+    (percentile_cont(0.95) within group (order by x.seconds))::float8 as p95_seconds,
+    count(r.job_id) as retried
+from (
+    select * from recent
+    union all
+    select u.id, u.job_type, u.state, null from unfinished u
+) x
+left join retried r on r.job_id = x.id
+group by x.job_type, x.state
+order by x.job_type, x.state
