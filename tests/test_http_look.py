@@ -300,8 +300,8 @@ async def mounted(app: Starlette) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def test_below_a_prefix_every_address_has_it(mounted: httpx.AsyncClient) -> None:
-    for _ in range(2):
-        made = await mounted.post("/jobs-of/ours/v1/jobs", json={"job_type": "work"})
+    await mounted.post("/jobs-of/ours/v1/jobs", json={"job_type": "work"})
+    made = await mounted.post("/jobs-of/ours/v1/jobs", json={"job_type": "work"})
     assert made.headers["location"].startswith("/jobs-of/ours/v1/jobs/")
     assert (await mounted.get(made.headers["location"])).status_code == 200
     for kind in ("jobs", "pipelines"):
