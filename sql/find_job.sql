@@ -1,5 +1,5 @@
 -- The job $1 with all that is known about it, in one snapshot: what it waits for, its steps, and the attempts that did not
--- finish it. Lists come as JSON: a type of their own would have to be looked up by the driver on every connection.
+-- finish it. Lists come as texts of JSON: any other type would have to be looked up by the driver on every connection.
 -- Numbers and times as in list_jobs.sql.
 select j.id, j.job_type::text as job_type, j.state::text as state, j.payload::jsonb as payload, j.pipeline_id,
     j.parent_id, j.children, j.queue::text as queue, j.priority::int as priority,
@@ -9,14 +9,14 @@ select j.id, j.job_type::text as job_type, j.state::text as state, j.payload::js
     j.attempts, coalesce(j.quota, j.max_attempts::int) as quota, j.waiting_on, j.locked_by, j.worker_id, j.locked_at,
     j.progress::numeric::float8 as progress, j.status_message, j.result, j.error, j.broken_by, j.created_at, j.started_at,
     j.finished_at,
-    array(select s from (
+    array(select s::text from (
         select jsonb_build_object('depends_on', d.depends_on, 'needs', d.needs, 'state', p.state) as s
         from reactor.dependencies d join reactor.jobs p on p.id = d.depends_on
         where d.job_id = j.id order by d.depends_on) x) as dependencies,
-    array(select s from (
+    array(select s::text from (
         select to_jsonb(s) - 'job_id' - 'changed' as s
         from reactor.steps s where s.job_id = j.id order by s.position, s.name) x) as steps,
-    array(select s from (
+    array(select s::text from (
         select to_jsonb(a) - 'job_id' as s
         from reactor.attempts a where a.job_id = j.id order by a.ended_at, a.number) x) as earlier_attempts
 from reactor.jobs j

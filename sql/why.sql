@@ -27,7 +27,7 @@ select
     coalesce(w.ended_at is null and w.lease_until > clock_timestamp(), false) as worker_is_alive,
     extract(epoch from w.lease_until - clock_timestamp())::float8 as lease_seconds,
     (select count(*)::int from needed) as needed_count,
-    array(select jsonb_build_object('id', n.id, 'job_type', n.job_type, 'state', n.state, 'needs', n.needs)
+    array(select jsonb_build_object('id', n.id, 'job_type', n.job_type, 'state', n.state, 'needs', n.needs)::text
         from (select * from needed limit 10) n) as needed,
     h.id as holder_id, h.job_type::text as holder_type, h.state::text as holder_state, h.locked_by as holder_pod,
     extract(epoch from clock_timestamp() - h.locked_at)::float8 as holder_seconds,

@@ -1,6 +1,7 @@
 """Looking over HTTP: lists page by page, one job or pipeline whole, and only if it has changed."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
@@ -18,10 +19,11 @@ from reactor.outcome import Completed, Ending, Errored, Failed
 from reactor.settle import settle
 from reactor.survey import PipelineFilters, list_pipelines
 
-JOB_KEYS = (
-    "id job_type state queue priority scope is_current exclusive tags pipeline_id parent_id children attempts quota waiting_on "
-    "locked_by locked_at progress status_message error run_after created_at started_at finished_at"
-).split()
+JOB_KEYS = re.findall(
+    "[a-z_]+",
+    """id job_type state queue priority scope is_current exclusive tags pipeline_id parent_id children attempts quota
+    waiting_on locked_by locked_at progress status_message error run_after created_at started_at finished_at""",
+)
 
 
 async def run(connection: Connection, worker: Worker, job_id: int, outcome: Any) -> None:
@@ -101,7 +103,7 @@ async def test_stored_json_and_odd_times_come_out_as_they_are(api: httpx.AsyncCl
     assert answer.status_code == 200
     assert f'"n": {digits}' in answer.text
     assert "0.12345678901234567890" in answer.text
-    pipeline_id = answer.json()["pipeline_id"] if len(digits) < 4300 else answer.text.split('"pipeline_id":"')[1][:36]
+    pipeline_id = await connection.fetchval("select pipeline_id from reactor.jobs where id = $1", job_id)
     for path in ("/v1/jobs", f"/v1/pipelines/{pipeline_id}"):
         for job in (await api.get(path)).json()["jobs"]:
             assert job["run_after"].startswith("9999-12-31T23:59:59.999999")
@@ -253,7 +255,7 @@ async def test_workers_and_queues_are_shown(api: httpx.AsyncClient, connection: 
     """D13: for operators."""
     running = await submit(api, queue="fast")
     await claim_one(connection, worker, running["id"])
-    due = await submit(api)
+    await submit(api)
     await submit(api, run_after="2999-01-01T00:00:00Z")
     await api.post(
         "/v1/pipelines", json={"jobs": [{"job_type": "a", "name": "a"}, {"job_type": "b", "depends_on": ["a"]}]}
@@ -272,8 +274,8 @@ async def test_workers_and_queues_are_shown(api: httpx.AsyncClient, connection: 
         "default": nothing | {"due": 2, "scheduled": 1, "waiting": 1},
         "fast": nothing | {"running": 1},
     }
-    assert ages["default"] > 0 and ages["fast"] is None
-    assert due["id"]
+    assert ages["default"] > 0
+    assert ages["fast"] is None
     await retire_worker(connection, worker.id)
     [shown] = (await api.get("/v1/workers")).json()["workers"]
     assert shown["is_alive"] is False
@@ -283,7 +285,8 @@ async def test_workers_and_queues_are_shown(api: httpx.AsyncClient, connection: 
 
 async def test_schedules_are_shown(api: httpx.AsyncClient, connection: Connection) -> None:
     await connection.execute(
-        "insert into reactor.schedules (name, job_type, every, payload) values ('nightly', 'report', '1 day', '{\"a\": 1}')"
+        "insert into reactor.schedules (name, job_type, every, payload)"
+        " values ('nightly', 'report', '1 day', '{\"a\": 1}')"
     )
     [schedule] = (await api.get("/v1/schedules")).json()["schedules"]
     assert (schedule["name"], schedule["every_seconds"], schedule["payload"]) == ("nightly", 86400, {"a": 1})
@@ -297,8 +300,8 @@ async def mounted(app: Starlette) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def test_below_a_prefix_every_address_has_it(mounted: httpx.AsyncClient) -> None:
-    for _ in range(2):
-        made = await mounted.post("/jobs-of/ours/v1/jobs", json={"job_type": "work"})
+    await mounted.post("/jobs-of/ours/v1/jobs", json={"job_type": "work"})
+    made = await mounted.post("/jobs-of/ours/v1/jobs", json={"job_type": "work"})
     assert made.headers["location"].startswith("/jobs-of/ours/v1/jobs/")
     assert (await mounted.get(made.headers["location"])).status_code == 200
     for kind in ("jobs", "pipelines"):

@@ -58,7 +58,7 @@ async def refuse(request: Request, problem: Exception) -> Response:
 async def refuse_request(request: Request, error: Exception) -> Response:
     """What Starlette refuses by itself: unknown paths and methods."""
     assert isinstance(error, HTTPException)
-    path = request.scope["path"]
+    path = request.scope["path"][:200]
     match error.status_code:
         case 404:
             detail, remedy = f"There is nothing at {path}.", "/openapi.json lists what there is."

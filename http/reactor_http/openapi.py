@@ -79,8 +79,8 @@ def _refusals(call: Call) -> set[int]:
     found = set(call.refuses) | {503}
     found |= {400, 401, 403} if call.permission else set()
     found |= {400, 413, 415, 422} if call.body else set()
-    found |= {422} if call.query or "{" in call.path else set()
-    found |= {404} if "_id}" in call.path else set()
+    found |= {422} if call.query else set()
+    found |= {404, 422} if "{" in call.path else set()
     return found | ({409} if call.conflicts else set())
 
 
