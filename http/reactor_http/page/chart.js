@@ -3,7 +3,7 @@
 import { h, svg } from "./dom.js";
 import { clock } from "./time.js";
 
-const BOX = { width: 480, height: 150, left: 46, right: 8, top: 10, bottom: 22 };
+const BOX = { height: 170, left: 46, right: 8, top: 10, bottom: 22 };
 
 /** A round number at or above the largest value, and the marks up to it. Pure. */
 export function scale(largest) {
@@ -31,9 +31,9 @@ export function stretches(points, gap) {
   return found;
 }
 
-/** `series`: [{name, kind, points: [[ms, value|null]]}]; `from`, `to` in ms; `gap`: ms between points beyond which nothing is known. */
-export function chart({ title, unit, series, from, to, gap, format = String }) {
-  const { width, height, left, right, top, bottom } = BOX;
+/** `width`: of the place it goes to, so that its letters are as large as all others. `series`: [{name, kind, points: [[ms, value|null]]}]; `from`, `to` in ms; `gap`: ms between points beyond which nothing is known. */
+export function chart({ title, unit, series, from, to, gap, width = 480, format = String }) {
+  const { height, left, right, top, bottom } = BOX;
   const values = series.flatMap(({ points }) => points.map(([, value]) => value ?? 0));
   const axis = scale(values.reduce((most, value) => Math.max(most, value), 0));
   const x = (at) => left + ((at - from) / Math.max(1, to - from)) * (width - left - right);

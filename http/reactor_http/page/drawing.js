@@ -2,7 +2,7 @@
 
 import { shares } from "./bar.js";
 import { h, setAttribute, setChildren, setText, svg } from "./dom.js";
-import { layout, SIZE } from "./graph.js";
+import { layout } from "./graph.js";
 import { setShape, shape, STATES } from "./state.js";
 import { between, duration, number } from "./time.js";
 
@@ -43,19 +43,20 @@ export class Drawing {
   }
 
   #place() {
-    const { nodes, edges, width, height } = this.#plan;
+    const { nodes, edges, width, height, size } = this.#plan;
     const before = this.#drawn;
     this.#drawn = new Map();
     for (const node of nodes) {
       const drawn = before.get(node.key) ?? this.#node(node.jobs.length > 1);
       drawn.node = node;
+      drawn.element.style.height = `${size.height}px`;
       drawn.element.style.transform = `translate(${node.x + EDGE}px, ${node.y + EDGE}px)`;
       this.#drawn.set(node.key, drawn);
     }
     this.#canvas.style.width = `${width + 2 * EDGE}px`;
     this.#canvas.style.height = `${height + 2 * EDGE}px`;
     for (const side of ["width", "height"]) this.#lines.setAttribute(side, (side === "width" ? width : height) + 2 * EDGE);
-    this.#edges = edges.map((edge) => ({ edge, line: svg("path", { d: curve(edge) }) }));
+    this.#edges = edges.map((edge) => ({ edge, line: svg("path", { d: curve(edge, size) }) }));
     this.#lines.replaceChildren(...this.#edges.map(({ line }) => line));
     // In the order of the layers, which is the order in which Tab and screen readers meet them.
     const order = [...nodes].sort((a, b) => a.column - b.column || a.row - b.row).map((node) => this.#drawn.get(node.key).element);
@@ -76,10 +77,11 @@ export class Drawing {
     const icon = shape("pending");
     const name = h("span", { class: "name" });
     const facts = h("span", { class: "facts" });
+    const scope = h("span", { class: "facts" });
     const bar = shares();
     const fill = h("span", { class: "fill" });
     const single = h("span", { class: "bar", "aria-hidden": "true" }, fill);
-    const element = h("button", { class: many ? "node many" : "node", type: "button" }, icon, name, facts, many ? bar.element : single);
+    const element = h("button", { class: many ? "node many" : "node", type: "button" }, icon, name, scope, facts, many ? bar.element : single);
     const drawn = { element, done: false };
     element.addEventListener("click", () => { this.#rove(drawn.node.key); this.#open(drawn.node); });
     bar.element.setAttribute("aria-hidden", "true");
@@ -93,6 +95,8 @@ export class Drawing {
       setShape(icon, state);
       setText(name, `${node.type ?? "(adopted row)"}${many ? ` × ${number(rows.length)}` : ""}`);
       setText(facts, words);
+      setText(scope, scopes(rows));
+      scope.hidden = !scope.textContent;
       setAttribute(element, "data-state", state);
       setAttribute(element, "aria-pressed", String(selected));
       setAttribute(element, "aria-label", `${node.type ?? "adopted row"}${many ? `, ${rows.length} jobs` : `, job ${rows[0].id}, ${state}`}, ${words}`);
@@ -122,6 +126,13 @@ export class Drawing {
   }
 }
 
+/** Of many, the first and the last: they are often numbered or dated. */
+function scopes(rows) {
+  const first = rows[0].scope ?? "";
+  const last = rows.at(-1).scope ?? "";
+  return first === last ? first : `${first} … ${last}`;
+}
+
 /** What a node of many shows: what needs somebody's attention comes first. */
 function worst(counts) {
   for (const state of ["failed", "running", "partial", "pending", "waiting", "cancelled"]) if (counts[state]) return state;
@@ -145,9 +156,9 @@ function oneWords(row) {
   return `${row.state} in ${duration(between(row.started_at ?? row.created_at, row.finished_at))}`;
 }
 
-function curve({ from, to }) {
-  const [x1, y1] = [from.x + SIZE.width + EDGE, from.y + SIZE.height / 2 + EDGE];
-  const [x2, y2] = [to.x + EDGE, to.y + SIZE.height / 2 + EDGE];
+function curve({ from, to }, size) {
+  const [x1, y1] = [from.x + size.width + EDGE, from.y + size.height / 2 + EDGE];
+  const [x2, y2] = [to.x + EDGE, to.y + size.height / 2 + EDGE];
   const bend = Math.max(24, (x2 - x1) / 2);
   return `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`;
 }

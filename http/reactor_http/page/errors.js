@@ -8,7 +8,10 @@ import { age, number } from "./time.js";
 const MOST = 50;
 
 /** Those that failed by themselves; what was cancelled because of them would only hide them. */
-export const failures = (store) => [...store.jobs.values()].filter((row) => row.error && row.state !== "cancelled");
+export const failures = (store) =>
+  [...store.jobs.values()].filter((row) => row.state !== "cancelled" && (row.error || brokenSteps(store, row).length));
+
+const brokenSteps = (store, row) => [...(store.steps.get(row.id)?.values() ?? [])].filter((step) => step.state === "failed");
 
 export class Errors {
   #store; #facts = null;
@@ -22,7 +25,7 @@ export class Errors {
 
   draw(params) {
     const rows = failures(this.#store).sort((a, b) => rank(a) - rank(b) || b.id - a.id);
-    const facts = JSON.stringify([params, rows.map((row) => [row.id, row.state, row.attempts, row.error])]);
+    const facts = JSON.stringify([params, rows.map((row) => [row.id, row.state, row.attempts, row.error, brokenSteps(this.#store, row)])]);
     if (facts === this.#facts) return;
     this.#facts = facts;
     if (!rows.length) {
@@ -32,12 +35,22 @@ export class Errors {
     const items = rows.slice(0, MOST).map((row) => h("li", {},
       h("p", {}, shape(row.state, row.state), " ", h("a", { href: address.to({ ...params, job: row.id }), "data-view": true }, `${row.job_type ?? "(adopted row)"} #${row.id}`),
         h("span", { class: "muted" }, ` ${outcome(row)}, on ${row.locked_by ?? "no pod"}${row.finished_at ? `, ${age(row.finished_at)}` : ""}`)),
-      h("pre", { class: "error", tabindex: 0, "aria-label": `Error of job ${row.id}` }, row.error)));
+      row.error && h("pre", { class: "error", tabindex: 0, "aria-label": `Error of job ${row.id}` }, row.error), this.#steps(row)));
     const more = rows.length > MOST && h("p", { class: "muted" }, `and ${number(rows.length - MOST)} more: `,
       h("a", { href: address.to({ ...params, tab: "jobs", state: "failed", job: null }), "data-view": true }, "all that failed"));
     this.element.replaceChildren(...[h("ul", { class: "errors" }, items), more].filter(Boolean));
   }
+
+  #steps(row) {
+    const broken = brokenSteps(this.#store, row);
+    return [
+      ...broken.slice(0, STEPS_SHOWN).map((step) => h("div", { class: "broken-step" }, h("p", {}, shape("failed", "failed"), ` step ${step.name}`), h("pre", { class: "error", tabindex: 0, "aria-label": `Error of step ${step.name}` }, step.error ?? "no message"))),
+      broken.length > STEPS_SHOWN && h("p", { class: "muted" }, `and ${number(broken.length - STEPS_SHOWN)} more steps`),
+    ];
+  }
 }
+
+const STEPS_SHOWN = 10;
 
 const rank = (row) => ["failed", "partial"].indexOf(row.state) >>> 0;
 

@@ -3,7 +3,7 @@
 // A layer is the longest way from a job without predecessors. Jobs that look alike (same type, same layer, predecessors
 // and successors that look alike in turn) are folded into one node when they are many, so that 10,000 jobs are a few nodes.
 
-export const SIZE = { width: 208, height: 58, across: 56, down: 14 };
+export const SIZE = { width: 208, height: 60, tall: 76, across: 44, down: 14 };
 
 /** {nodes: [{key, type, jobs, layer, x, y}], edges: [{from, to, chained}], nodeOf: Map, width, height} */
 export function layout(jobs, { fold = 12, most = 300 } = {}) {
@@ -12,7 +12,9 @@ export function layout(jobs, { fold = 12, most = 300 } = {}) {
   const nodeOf = new Map();
   for (const node of nodes) for (const id of node.jobs) nodeOf.set(id, node);
   const edges = join(graph, nodeOf);
-  return { nodes, edges, nodeOf, ...place(nodes, edges) };
+  // Scopes tell jobs of one type apart; where there are none, their line is not needed.
+  const height = jobs.some((job) => job.scope) ? SIZE.tall : SIZE.height;
+  return { nodes, edges, nodeOf, size: { ...SIZE, height }, ...place(nodes, edges, height) };
 }
 
 function connect(jobs) {
@@ -106,7 +108,8 @@ function join({ before, rows }, nodeOf) {
       const from = nodeOf.get(other);
       const to = nodeOf.get(id);
       const key = `${from.key} ${to.key}`;
-      const chained = !rows.get(id).depends_on.includes(other);
+      const row = rows.get(id);
+      const chained = other === row.parent_id && !row.depends_on.includes(other);
       if (from === to) continue;
       if (!edges.has(key)) edges.set(key, { from, to, chained });
       else if (!chained) edges.get(key).chained = false;
@@ -115,7 +118,7 @@ function join({ before, rows }, nodeOf) {
   return [...edges.values()];
 }
 
-function place(nodes, edges) {
+function place(nodes, edges, tall) {
   const columns = [];
   for (const node of nodes) (columns[node.layer] ??= []).push(node);
   const filled = columns.filter(Boolean);
@@ -134,16 +137,16 @@ function place(nodes, edges) {
     }
   }
   const tallest = Math.max(1, ...filled.map((column) => column.length));
-  const { width, height, across, down } = SIZE;
+  const { width, across, down } = SIZE;
   filled.forEach((column, index) => {
-    const free = (tallest - column.length) * (height + down) / 2;
+    const free = (tallest - column.length) * (tall + down) / 2;
     for (const node of column) {
       node.column = index;
       node.x = index * (width + across);
-      node.y = free + node.row * (height + down);
+      node.y = free + node.row * (tall + down);
     }
   });
-  return { columns: filled, width: filled.length * (width + across) - across, height: tallest * (height + down) - down };
+  return { columns: filled, width: filled.length * (width + across) - across, height: tallest * (tall + down) - down };
 }
 
 const mean = (values, otherwise) => (values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : otherwise);

@@ -23,7 +23,7 @@ export class JobPanel {
     this.#buttons = jobButtons(app);
     this.element = h("aside", { class: "panel", "aria-label": "Job", hidden: true },
       h("div", { class: "panel-head" }, this.#state.element, this.#close), this.#title, this.#bar.element, this.#message, this.#buttons.element,
-      this.#reasons, this.#error, this.#facts, this.#steps.element, this.#attempts, this.#needs, this.#data);
+      this.#reasons, this.#error, this.#steps.element, this.#facts, this.#attempts, this.#needs, this.#data);
     this.element.addEventListener("keydown", (event) => event.key === "Escape" && address.go({ ...this.#params, job: null }));
   }
 

@@ -92,7 +92,7 @@ export class OverviewView {
       ["Oldest queued job", oldest ? duration(oldest) : "–", oldest ? "since it was due" : "nothing waits for a pod"],
       ["Ended", number(finished), `in the last ${SPANS[this.#minutes]}`],
       ["Failed", number(failed), finished ? `${((failed / finished) * 100).toFixed(1)} % of those that ended` : "nothing ended"],
-      ["Pods", number(new Set(alive.map((worker) => worker.pod)).size), draining ? "draining: no job is started" : `${number(alive.length)} worker processes`],
+      ["Pods", number(new Set(alive.map((worker) => worker.pod)).size), draining ? "draining: no job is started" : `${number(alive.length)} worker ${alive.length === 1 ? "process" : "processes"}`],
     ];
     if (this.#facts.childElementCount !== tiles.length) this.#facts.replaceChildren(...tiles.map(([name]) => h("div", { class: "tile" }, h("span", { class: "muted" }, name), h("b", {}), h("span", { class: "muted" }))));
     tiles.forEach(([name, value, more], index) => {
@@ -114,13 +114,16 @@ export class OverviewView {
     const of = (name) => history.durations.filter(({ job_type }) => job_type === chosen).map((row) => [moment(row.at) + wide / 2, row[name]]);
     this.#drawTypes(types, chosen);
     const opened = this.#depth[0][0];
-    const durations = chart({ title: "Duration", unit: "seconds", from, to, gap: wide * 1.5, format: short, series: [{ name: "p50", kind: "first", points: of("p50_seconds") }, { name: "p95", kind: "second", points: of("p95_seconds") }] });
+    // Two beside each other where there is room for two; padding and border are 34 pixels.
+    const room = this.#charts.clientWidth;
+    const width = Math.max(240, (room > 852 ? (room - 12) / 2 : room) - 34);
+    const durations = chart({ width, title: "Duration", unit: "seconds", from, to, gap: wide * 1.5, format: short, series: [{ name: "p50", kind: "first", points: of("p50_seconds") }, { name: "p95", kind: "second", points: of("p95_seconds") }] });
     durations.querySelector("figcaption b").after(this.#type);
     this.#charts.replaceChildren(
-      chart({ title: "Throughput", unit: "jobs per second", from, to, gap: wide * 1.5, format: short, series: [{ name: "created", kind: "third", points: perSecond("created") }, { name: "ended", kind: "first", points: perSecond("finished") }] }),
-      chart({ title: "Failures", unit: "jobs per second", from, to, gap: wide * 1.5, format: short, series: [{ name: "failed", kind: "bad", points: perSecond("failed") }] }),
+      chart({ width, title: "Throughput", unit: "jobs per second", from, to, gap: wide * 1.5, format: short, series: [{ name: "created", kind: "third", points: perSecond("created") }, { name: "ended", kind: "first", points: perSecond("finished") }] }),
+      chart({ width, title: "Failures", unit: "jobs per second", from, to, gap: wide * 1.5, format: short, series: [{ name: "failed", kind: "bad", points: perSecond("failed") }] }),
       durations,
-      chart({ title: "Queued", unit: "jobs, since this view was opened", from: opened, to: Math.max(to, opened + 60000), gap: EVERY * 3, format: short, series: [{ name: "due and not running", kind: "first", points: this.#depth }] }),
+      chart({ width, title: "Queued", unit: "jobs, since this view was opened", from: opened, to: Math.max(to, opened + 60000), gap: EVERY * 3, format: short, series: [{ name: "due and not running", kind: "first", points: this.#depth }] }),
     );
   }
 

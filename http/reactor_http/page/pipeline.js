@@ -22,7 +22,7 @@ export class PipelineView {
   #id; #params; #app; #store = new PipelineStore(); #frame; #stream; #gone = null; #why = null; #whyOf = null; #whyTimer = null;
   #state = badge("running"); #title = h("h1", { tabindex: -1 }, "Loading …"); #buttons; #bar = shares(); #percent = h("b", { class: "percent" });
   #times = h("p", { class: "times muted" }); #legend = h("ul", { class: "counts" }); #now = h("section", { class: "now", "aria-label": "Running now" });
-  #tabs; #content = h("div", { class: "content" }); #panel; #views; #body; #empty = h("p", { class: "empty" }, "Loading …"); #runs = new Map();
+  #tabs; #content = h("div", { class: "content" }); #panel; #views; #body; #known; #empty = h("p", { class: "empty" }, "Loading …"); #runs = new Map();
 
   constructor(root, params, app) {
     this.#id = params.pipeline;
@@ -33,11 +33,12 @@ export class PipelineView {
     const drawing = new Drawing(this.#store, (node) => this.#openNode(node));
     this.#views = { graph: drawing, jobs: new Jobs(this.#store, drawing), timeline: new Timeline(this.#store), errors: new Errors(this.#store) };
     this.#tabs = Object.fromEntries(Object.entries(TABS).map(([tab, label]) => [tab, h("a", { "data-view": true }, label)]));
-    this.#body = h("div", { class: "split", hidden: true }, this.#content, this.#panel.element);
+    this.#body = h("div", { class: "split" }, this.#content, this.#panel.element);
+    this.#known = h("div", { hidden: true }, this.#times, h("div", { class: "overall" }, this.#bar.element, this.#percent), this.#legend, this.#now,
+      h("nav", { class: "tabs", "aria-label": "Parts of the pipeline" }, Object.values(this.#tabs)), this.#body);
     root.append(
       h("div", { class: "heading" }, this.#title, this.#state.element, this.#buttons.element),
-      this.#times, h("div", { class: "overall" }, this.#bar.element, this.#percent), this.#legend, this.#now,
-      h("nav", { class: "tabs", "aria-label": "Parts of the pipeline" }, Object.values(this.#tabs)), this.#empty, this.#body);
+      this.#known, this.#empty);
     // A frame of a large pipeline costs some milliseconds: four a second are still live.
     this.#frame = new Frame(() => this.#draw(), () => (this.#store.jobs.size > 1000 ? 250 : 0));
     this.#stream = app.stream(`v1/pipelines/${encodeURIComponent(this.#id)}/events`, this.#id, (name, data) => this.#event(name, data),
@@ -93,7 +94,7 @@ export class PipelineView {
   #draw() {
     const { pipeline: row, jobs } = this.#store;
     this.#empty.hidden = this.#store.known;
-    this.#body.hidden = !this.#store.known;
+    this.#known.hidden = !this.#store.known;
     if (this.#gone) setText(this.#empty, this.#gone);
     this.#state.element.hidden = !row;
     if (this.#gone && !row) setText(this.#title, "No such pipeline");

@@ -16,7 +16,11 @@ export function life(row, jobs, present) {
   const needed = row.depends_on.map((id) => jobs.get(id)).filter(Boolean);
   const unmet = needed.filter((other) => !other.finished_at);
   let last = null;
-  for (const other of needed) if (other.finished_at && (!last || moment(other.finished_at) > moment(last.finished_at))) last = other;
+  for (const other of needed) {
+    // What ended after this one was cancelled is not what it waited for.
+    if (!other.finished_at || moment(other.finished_at) > end) continue;
+    if (!last || moment(other.finished_at) > moment(last.finished_at)) last = other;
+  }
   let released = created;
   if (row.state === "waiting") released = end;
   else if (last) released = Math.min(started ?? end, Math.max(created, moment(last.finished_at)));
