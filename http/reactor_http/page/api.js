@@ -35,8 +35,11 @@ export function whenTokenIsNeeded(ask) {
 export const get = (path) => call("GET", path);
 export const post = (path, body = {}) => call("POST", path, body);
 
-export function forgetToken() {
-  sessionStorage.removeItem(KEPT);
+/** Asks the person for a token, and keeps it as long as the tab lives. */
+export async function renewToken() {
+  // Several requests may be refused at once: the person is asked once.
+  asking ??= askForToken(sessionStorage.getItem(KEPT) !== null).finally(() => { asking = null; });
+  sessionStorage.setItem(KEPT, await asking);
 }
 
 async function call(method, path, body) {
@@ -53,9 +56,7 @@ async function call(method, path, body) {
   const said = response.headers.get("date");
   if (said) setClock(said);
   if (response.status === 401 && askForToken) {
-    // Several requests may be refused at once: the person is asked once.
-    asking ??= askForToken(token !== null).finally(() => { asking = null; });
-    sessionStorage.setItem(KEPT, await asking);
+    await renewToken();
     return call(method, path, body);
   }
   const answer = await response.json().catch(() => ({}));

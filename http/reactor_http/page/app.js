@@ -73,18 +73,26 @@ async function start() {
   );
   document.getElementById("top").after(sign.banner);
   api.whenTokenIsNeeded(askForToken);
+  await meet();
+  address.followLinks();
+  address.onMove(route);
+  route();
+}
+
+/** Asks who is looking, until the server answers, and until it knows them. */
+async function meet() {
   for (let wait = 500; !me; wait = Math.min(wait * 2, 10000)) {
     try {
-      me = await api.get("v1/me");
+      const answer = await api.get("v1/me");
+      // Strangers may ask who they are, and are told that they are nobody.
+      if (answer.needs_token && !answer.permissions.includes("view")) await api.renewToken();
+      else me = answer;
     } catch (error) {
       sign.set("reconnecting", { retryAt: Date.now() + wait });
       main.replaceChildren(h("p", { class: "empty" }, error.words ?? error.message));
       await new Promise((resolve) => setTimeout(resolve, wait));
     }
   }
-  address.followLinks();
-  address.onMove(route);
-  route();
 }
 
 start();

@@ -6,6 +6,7 @@ import { layout } from "./graph.js";
 import { setShape, shape, STATES } from "./state.js";
 import { between, duration, number } from "./time.js";
 
+const ROOM = 25; // letters of a scope that fit into a node
 const EDGE = 18; // pixels around the drawing, for focus rings
 
 export class Drawing {
@@ -76,8 +77,8 @@ export class Drawing {
   #node(many) {
     const icon = shape("pending");
     const name = h("span", { class: "name" });
-    const facts = h("span", { class: "facts" });
-    const scope = h("span", { class: "facts" });
+    const facts = h("span", { class: "note" });
+    const scope = h("span", { class: "note" });
     const bar = shares();
     const fill = h("span", { class: "fill" });
     const single = h("span", { class: "bar", "aria-hidden": "true" }, fill);
@@ -130,7 +131,9 @@ export class Drawing {
 function scopes(rows) {
   const first = rows[0].scope ?? "";
   const last = rows.at(-1).scope ?? "";
-  return first === last ? first : `${first} … ${last}`;
+  const all = first === last ? first : `${first} … ${last}`;
+  // The end of a scope tells jobs apart, so it is the beginning that is cut.
+  return all.length > ROOM ? `…${all.slice(1 - ROOM)}` : all;
 }
 
 /** What a node of many shows: what needs somebody's attention comes first. */

@@ -11,7 +11,10 @@ const MOST = 50;
 export const failures = (store) =>
   [...store.jobs.values()].filter((row) => row.state !== "cancelled" && (row.error || brokenSteps(store, row).length));
 
-const brokenSteps = (store, row) => [...(store.steps.get(row.id)?.values() ?? [])].filter((step) => step.state === "failed");
+function brokenSteps(store, row) {
+  const steps = store.steps.get(row.id);
+  return steps ? [...steps.values()].filter((step) => step.state === "failed") : [];
+}
 
 export class Errors {
   #store; #facts = null;

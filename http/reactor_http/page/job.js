@@ -41,6 +41,7 @@ export class JobPanel {
     this.#id = id;
     this.#full = this.#why = this.#failure = this.#seen = null;
     this.#drawn = "";
+    this.#steps.reset();
     this.element.hidden = id === null;
     if (id === null) return;
     this.#load();

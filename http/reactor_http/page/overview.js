@@ -12,7 +12,7 @@ const SPANS = { 60: "hour", 360: "6 hours", 1440: "day" };
 const KEPT = 720; // samples of the queue depth: an hour of them
 
 export class OverviewView {
-  #params; #timer = null; #closed = false; #stream; #asked = 0; #depth = []; #answers = null; #soon = null;
+  #params; #timer = null; #closed = false; #stream; #asked = 0; #depth = []; #answers = null; #soon = null; #missing = [];
   #facts = h("div", { class: "tiles" }); #charts = h("div", { class: "charts" }); #tables = h("div", { class: "tables" });
   #empty = h("p", { class: "empty" }, "Loading …"); #spans; #type = h("select", { "aria-label": "Type of jobs", change: () => address.go({ ...this.#params, job_type: this.#type.value }, { replace: true }) });
 
@@ -54,7 +54,7 @@ export class OverviewView {
     try {
       if (!document.hidden) {
         const paths = [`v1/stats/history?minutes=${this.#minutes}`, "v1/stats?days=1", "v1/workers", "v1/queues"];
-        const [history, stats, { workers }, { queues, draining }] = await Promise.all(paths.map(api.get));
+        const [history, stats, { workers }, { queues, draining }] = await this.#ask(paths);
         if (asked !== this.#asked || this.#closed) return;
         this.#answers = { history, stats, workers, queues, draining };
         this.#depth = [...this.#depth, [now(), sum(queues, "due")]].slice(-KEPT);
@@ -69,8 +69,20 @@ export class OverviewView {
     this.#timer = setTimeout(() => this.#load(), EVERY);
   }
 
+  /** Figures over many jobs can be refused or too slow while the rest is well: then the rest is shown, and what is missing is said. */
+  async #ask(paths) {
+    const nothing = [{ minutes: Number(this.#minutes), bucket_seconds: 60, buckets: [], durations: [] }, { types: [] }, { workers: [] }, { queues: [], draining: false }];
+    this.#missing = [];
+    return Promise.all(paths.map((path, index) => api.get(path).catch((error) => {
+      if (!(error instanceof api.Refused)) throw error;
+      this.#missing.push(error.words);
+      return nothing[index];
+    })));
+  }
+
   #draw() {
-    this.#empty.hidden = true;
+    this.#empty.hidden = !this.#missing.length;
+    setText(this.#empty, this.#missing.join(" "));
     this.#drawTiles();
     this.#drawCharts();
     const { workers, queues, stats } = this.#answers;
@@ -164,17 +176,14 @@ function pods(workers) {
     return [
       h("span", {}, shape(worker.is_alive ? "completed" : "failed", worker.is_alive ? "alive" : "dead"), " ", worker.pod),
       load(worker), worker.is_alive ? duration(worker.heartbeat_age_seconds) : `dead, ${duration(worker.heartbeat_age_seconds)}`, age(worker.started_at),
-      counted(counts, ["wakes_by_notification", "notifications", "notified", "wakes_notified"]), counted(counts, ["wakes_by_poll", "polls", "polled"]),
+      counted(counts.wakes), counted(counts.polls), counted(counts.missed_wakes),
       (worker.job_types ?? []).join(", "),
     ];
   });
-  return simple("Pods", ["Pod", "Load", "Last heartbeat", "Started", "Woken by notification", "Woken by poll", "Types"], rows, "No pod has shown itself within the hour. Start one: reactor worker --app your.handlers");
+  return simple("Pods", ["Pod", "Load", "Last heartbeat", "Started", "Woken by notification", "By poll", "Of them missed before", "Types"], rows, "No pod has shown itself within the hour. Start one: reactor worker --app your.handlers");
 }
 
-const counted = (counts, names) => {
-  const name = names.find((candidate) => candidate in counts);
-  return name ? number(counts[name]) : "–";
-};
+const counted = (count) => (count === undefined ? "–" : number(count));
 
 function queuesTable(queues) {
   const rows = queues.map((queue) => [

@@ -36,6 +36,14 @@ export class Steps {
     this.#place.addEventListener("keydown", (event) => this.#pressed(event));
   }
 
+  /** For another job. */
+  reset() {
+    this.#chosen = null;
+    this.#limit = AT_ONCE;
+    this.#detail.replaceChildren();
+    delete this.#detail.dataset.facts;
+  }
+
   set(steps) {
     this.#steps = steps;
     this.element.hidden = !steps.length;
@@ -56,14 +64,14 @@ export class Steps {
     const found = grid(steps.map((step) => step.name));
     const rows = found ? found.rows.length : steps.length;
     this.#more.hidden = rows <= this.#limit;
-    setText(this.#more, `Show more (${number(rows - this.#limit)} further rows)`);
+    if (!this.#more.hidden) setText(this.#more, `Show more (${number(rows - this.#limit)} further rows)`);
     this.#place.replaceChildren(found ? this.#grid(found) : this.#list(steps));
   }
 
   #grid({ rows, columns, at }) {
-    const head = h("tr", {}, h("td", {}), columns.map((name) => h("th", { scope: "col" }, h("span", {}, name))));
+    const head = h("tr", {}, h("td", {}), columns.map((name) => h("th", { scope: "col", title: name }, h("span", {}, name))));
     const body = rows.slice(0, this.#limit).map((row) =>
-      h("tr", {}, h("th", { scope: "row" }, row), columns.map((column) => {
+      h("tr", {}, h("th", { scope: "row", title: row }, h("span", {}, row)), columns.map((column) => {
         const name = at.get(row).get(column);
         return h("td", {}, name === undefined ? null : this.#cell(name, false));
       })));
