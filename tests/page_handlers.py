@@ -1,9 +1,10 @@
-"""Handlers for the pod behind the browser tests and the screenshots: something to look at, at the pace the payload says."""
+"""Handlers for the pod behind browser tests and screenshots: something to look at, at the pace the payload says."""
 
 import asyncio
+import random
 from typing import Any
 
-from reactor import Context, Fail, Job, Partial, Step, Summary, register
+from reactor import Context, Fail, Job, Partial, Retry, Step, Summary, register
 
 
 def seconds(job: Job) -> float:
@@ -16,11 +17,11 @@ async def fetch(job: Job, ctx: Context) -> dict[str, Any]:
     return {"stations": 412}
 
 
-@register("forecast.region", backoff=0.2)
+@register("forecast.region")
 async def forecast(job: Job, ctx: Context) -> dict[str, Any]:
     """Fails as often as its payload says, then goes on."""
     if job.attempts <= int(job.payload.get("failures", 0)):
-        raise RuntimeError(job.payload.get("error", "the solver did not converge after 200 iterations"))
+        raise Retry(job.payload.get("error", "The solver did not converge after 200 iterations."), after=0.2)
     await _advance(ctx, seconds(job), "hours computed")
     return {"region": job.payload.get("region")}
 
@@ -57,6 +58,13 @@ async def say(job: Job, ctx: Context) -> None:
     await ctx.progress(0.5, words)
     await ctx.steps([[Step(f"{words}/a", _quick), Step(f"{words}/b", _quick)]])
     raise Fail(words)
+
+
+@register("check.station", max_attempts=1)
+async def check(job: Job) -> None:
+    await asyncio.sleep(random.lognormvariate(-3.5, 0.8))
+    if job.payload.get("failures"):
+        raise Fail("The station did not answer.")
 
 
 @register("noop")
