@@ -12,7 +12,7 @@ JOBS ?= 3
 # The embedded PostgreSQL to test on, e.g. make test PG=16 (unset: see CONTRIBUTING.md)
 PG ?=
 
-.PHONY: help venv run test check chaos bench format lock clean
+.PHONY: help venv run test check chaos bench screenshots format lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -21,6 +21,7 @@ help:
 	@echo 'make check    formatting, lint, types, import rules'
 	@echo 'make chaos    kill pods 200 times while pipelines run; every row must come out once (about 5 minutes)'
 	@echo 'make bench    measure inserts, claims, drains and streams, as ratios within one run (about 15 minutes, on an idle machine)'
+	@echo 'make screenshots   make docs/images from a real run (needs Chromium)'
 	@echo 'make format   put formatting and import order right'
 	@echo 'make venv     only make .venv from the lock file'
 	@echo 'make lock     write the lock files anew from pyproject.toml'
@@ -60,6 +61,9 @@ bench: venv
 	@$(IN) bench/pipelines.py
 	@$(IN) bench/drain.py
 	@$(IN) bench/streams.py
+
+screenshots: venv
+	@$(IN) tests/screenshots.py
 
 format: venv
 	@$(IN) -m ruff check --quiet --fix-only --select I .

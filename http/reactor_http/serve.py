@@ -47,8 +47,8 @@ async def serve_app(
 ) -> None:
     """Until `stop` is set: signals are for the program that we are part of.
 
-    `listener`: what `bind` made, for whoever wants to know that it can before they start anything else. `is_public`: there
-    is nothing in it that would need a token.
+    `listener`: what `bind` made, for whoever wants to know that it can before they start anything else. `is_public`:
+    there is nothing in it that would need a token.
     """
     limits = limits or Limits(connections=settings.max_streams + _OTHER_CONNECTIONS)
     edge: Edge = app.state.edge

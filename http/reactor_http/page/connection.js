@@ -1,0 +1,42 @@
+// Shows whether what is on the page is the present: live, catching up, reconnecting.
+
+import { h, setText } from "./dom.js";
+import { clock, now } from "./time.js";
+
+const WORDS = {
+  connecting: "Connecting", live: "Live", "catching up": "Catching up", reconnecting: "Reconnecting", paused: "Paused", gone: "Not found",
+};
+
+export class ConnectionSign {
+  #word = h("span", {}, "Connecting");
+  #banner = h("p", { class: "banner", hidden: true });
+  #said = h("span", {});
+  #facts = {}; #state = "connecting"; #since = null; #retry = null;
+
+  constructor() {
+    this.sign = h("span", { class: "connection", role: "status", "data-state": "connecting" }, h("i", { "aria-hidden": "true" }), this.#word);
+    this.banner = this.#banner;
+    this.#banner.append(this.#said, h("button", { class: "button small", type: "button", click: () => this.#retry?.() }, "Try now"));
+    setInterval(() => this.#draw(), 500);
+  }
+
+  /** `retry` is what the button does. */
+  set(state, facts, retry) {
+    if (this.#state === "live" && state !== "live") this.#since = now();
+    this.#state = state;
+    this.#facts = facts;
+    this.#retry = retry;
+    this.#draw();
+  }
+
+  #draw() {
+    this.sign.dataset.state = this.#state;
+    setText(this.#word, WORDS[this.#state]);
+    const away = this.#state === "reconnecting" && Boolean(this.#facts.retryAt);
+    this.#banner.hidden = !away && !(this.#state === "reconnecting" && !this.#banner.hidden);
+    if (this.#banner.hidden) return;
+    const wait = Math.max(0, Math.ceil((this.#facts.retryAt - Date.now()) / 1000));
+    const seen = this.#since ? ` What you see is from ${clock(this.#since)}.` : "";
+    setText(this.#said, `The server does not answer.${seen} ${wait ? `Trying again in ${wait} s.` : "Trying again …"}`);
+  }
+}

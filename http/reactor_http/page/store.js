@@ -1,0 +1,71 @@
+// What is known of one pipeline, or of many: the newest state of each row, as the stream told it.
+
+/** One pipeline with its jobs and steps. */
+export class PipelineStore {
+  pipeline = null;
+  jobs = new Map();
+  steps = new Map(); // job id -> name -> step
+  shape = 0; // grows when jobs come or go: then the drawing is laid out anew
+  changed = new Set(); // jobs whose row changed since somebody emptied this
+  known = false;
+
+  apply(name, data) {
+    if (name === "snapshot") this.#replace(data);
+    else if (name === "job") this.#job(data);
+    else if (name === "step") this.#step(data);
+    else if (name === "pipeline") this.pipeline = { ...this.pipeline, ...data };
+  }
+
+  stepsOf(id) {
+    return [...(this.steps.get(id)?.values() ?? [])].sort((a, b) => a.position - b.position);
+  }
+
+  #replace({ pipeline, jobs, steps }) {
+    this.pipeline = pipeline;
+    this.jobs = new Map();
+    this.steps = new Map();
+    for (const job of jobs) this.#job(job);
+    for (const step of steps) this.#step(step);
+    this.shape += 1;
+    this.known = true;
+  }
+
+  #job(row) {
+    const before = this.jobs.get(row.id);
+    if (!before) this.shape += 1;
+    // Edges never change: they come with a row that is new, and not again.
+    this.jobs.set(row.id, { depends_on: [], ...before, ...row });
+    this.changed.add(row.id);
+  }
+
+  #step(row) {
+    if (!this.steps.has(row.job_id)) this.steps.set(row.job_id, new Map());
+    this.steps.get(row.job_id).set(row.name, row);
+    this.changed.add(row.job_id);
+  }
+}
+
+/** Many pipelines, newest first. */
+export class PipelinesStore {
+  rows = new Map();
+  known = false;
+
+  apply(name, data) {
+    if (name === "snapshot") {
+      for (const row of data.pipelines) this.put(row);
+      this.known = true;
+    } else if (name === "reset") {
+      this.rows.clear();
+    } else if (name === "pipeline") {
+      this.put(data);
+    }
+  }
+
+  put(row) {
+    this.rows.set(row.pipeline_id, { ...this.rows.get(row.pipeline_id), ...row });
+  }
+
+  sorted() {
+    return [...this.rows.values()].sort((a, b) => b.first_id - a.first_id);
+  }
+}

@@ -1,0 +1,144 @@
+// One stream of events from the server, for as long as a view is open.
+//
+// EventSource would reconnect by itself, but with the address it began with: an old cursor and an expired token. So each
+// connection is closed at its first error, and the next one is ours.
+
+import * as api from "./api.js";
+
+const QUIET = 2000; // nothing for so long after opening: there was nothing to catch up with
+const LONGEST = 15000;
+const HIDDEN = 60000; // browsers allow six streams per host over HTTP/1.1: a tab nobody looks at gives its own back
+const NAMES = ["snapshot", "job", "step", "pipeline", "end", "reset"];
+
+export class Stream {
+  #path; #pipeline; #needsToken; #on;
+  #source = null; #cursor = null; #failures = 0; #timer = null; #state = null; #closed = false; #opened = 0;
+  #asleep = null; #tick = null; #lastTick = Date.now();
+
+  /** `on.event(name, data)` for each event; `on.state(state, facts)`: connecting, catching up, live, reconnecting, paused, gone. */
+  constructor(path, { pipeline = null, needsToken = false, on }) {
+    this.#path = path;
+    this.#pipeline = pipeline;
+    this.#needsToken = needsToken;
+    this.#on = on;
+    for (const [name, listener] of this.#listeners) (name === "visibilitychange" ? document : window).addEventListener(name, listener);
+    // A machine that slept may hold a connection that is dead and does not know it.
+    this.#tick = setInterval(() => {
+      if (Date.now() - this.#lastTick > 40000 && this.#source) this.retry();
+      this.#lastTick = Date.now();
+    }, 10000);
+    this.#connect();
+  }
+
+  #listeners = [
+    ["online", () => this.retry()],
+    ["pagehide", () => this.#drop()],
+    ["pageshow", (event) => event.persisted && this.retry()],
+    ["visibilitychange", () => this.#seen()],
+  ];
+
+  close() {
+    this.#closed = true;
+    this.#drop();
+    clearInterval(this.#tick);
+    clearTimeout(this.#asleep);
+    for (const [name, listener] of this.#listeners) (name === "visibilitychange" ? document : window).removeEventListener(name, listener);
+  }
+
+  /** At once, instead of after the wait. */
+  retry() {
+    this.#drop();
+    if (!this.#closed) this.#connect();
+  }
+
+  #drop() {
+    clearTimeout(this.#timer);
+    this.#source?.close();
+    this.#source = null;
+  }
+
+  #seen() {
+    clearTimeout(this.#asleep);
+    if (document.hidden) {
+      this.#asleep = setTimeout(() => { this.#drop(); this.#tell("paused"); }, HIDDEN);
+    } else if (this.#state === "paused") {
+      this.retry();
+    }
+  }
+
+  async #connect() {
+    const attempt = ++this.#opened;
+    this.#tell(this.#failures || this.#cursor ? "reconnecting" : "connecting");
+    try {
+      const query = new URLSearchParams({ follow: "1" });
+      if (this.#cursor) query.set("last_event_id", this.#cursor);
+      if (this.#needsToken) query.set("token", (await api.post("v1/stream-tokens", { pipeline_id: this.#pipeline })).token);
+      if (this.#closed || attempt !== this.#opened) return;
+      this.#open(`${this.#path}?${query}`);
+    } catch (error) {
+      if (attempt === this.#opened) this.#failed(error);
+    }
+  }
+
+  #open(address) {
+    const source = new EventSource(address);
+    this.#source = source;
+    source.onopen = () => {
+      this.#tell("catching up");
+      this.#timer = setTimeout(() => this.#live(), QUIET);
+    };
+    source.onerror = () => {
+      if (this.#source !== source) return;
+      this.#drop();
+      this.#diagnose();
+    };
+    for (const name of NAMES) {
+      source.addEventListener(name, (event) => {
+        if (this.#source !== source) return;
+        this.#on.event(name, JSON.parse(event.data));
+        // An event without an id of its own carries the one before it, which is what to continue from.
+        if (event.lastEventId) this.#cursor = event.lastEventId;
+        if (name === "snapshot" || name === "pipeline") this.#live();
+      });
+    }
+  }
+
+  #live() {
+    clearTimeout(this.#timer);
+    this.#failures = 0;
+    this.#tell("live");
+  }
+
+  /** An EventSource does not say why it failed; a plain request does. */
+  async #diagnose() {
+    this.#tell("reconnecting");
+    const attempt = this.#opened;
+    try {
+      const known = this.#pipeline ? await api.get(`v1/jobs?pipeline_id=${encodeURIComponent(this.#pipeline)}&limit=1`) : await api.get("v1/me");
+      if (attempt !== this.#opened || this.#closed) return;
+      if (known.jobs && !known.jobs.length) this.#tell("gone", { words: "There is no such pipeline. It may have been pruned." });
+      else this.#failed(null);
+    } catch (error) {
+      if (attempt === this.#opened) this.#failed(error);
+    }
+  }
+
+  #failed(error) {
+    if (this.#closed) return;
+    if (error instanceof api.Refused && [400, 403, 404, 422].includes(error.status)) {
+      this.#tell("gone", { words: error.words });
+      return;
+    }
+    // The first try comes at once-ish; later ones are spread, so that a server that returns is not met by all at once.
+    const wait = Math.min(LONGEST, 500 * 2 ** this.#failures) * (0.5 + Math.random() / 2);
+    this.#failures += 1;
+    this.#tell("reconnecting", { retryAt: Date.now() + wait, words: error?.message });
+    this.#timer = setTimeout(() => this.#connect(), wait);
+  }
+
+  #tell(state, facts = {}) {
+    if (state === this.#state && !facts.retryAt) return;
+    this.#state = state;
+    this.#on.state(state, facts);
+  }
+}

@@ -1,0 +1,83 @@
+"""Handlers for the pod behind browser tests and screenshots: something to look at, at the pace the payload says."""
+
+import asyncio
+import random
+from typing import Any
+
+from reactor import Context, Fail, Job, Partial, Retry, Step, Summary, register
+
+
+def seconds(job: Job) -> float:
+    return float(job.payload.get("seconds", 0))
+
+
+@register("fetch.weather")
+async def fetch(job: Job, ctx: Context) -> dict[str, Any]:
+    await _advance(ctx, seconds(job), "stations read")
+    return {"stations": 412}
+
+
+@register("forecast.region")
+async def forecast(job: Job, ctx: Context) -> dict[str, Any]:
+    """Fails as often as its payload says, then goes on."""
+    if job.attempts <= int(job.payload.get("failures", 0)):
+        raise Retry(job.payload.get("error", "The solver did not converge after 200 iterations."), after=0.2)
+    await _advance(ctx, seconds(job), "hours computed")
+    return {"region": job.payload.get("region")}
+
+
+@register("forecast.publish")
+async def publish(job: Job, ctx: Context) -> dict[str, Any]:
+    await _advance(ctx, seconds(job), "files written")
+    return {"files": 24}
+
+
+@register("simulate.year")
+async def simulate(job: Job, ctx: Context) -> Summary:
+    days, models, broken = job.payload["days"], job.payload["models"], set(job.payload.get("broken", ()))
+
+    async def run(name: str) -> dict[str, Any]:
+        await asyncio.sleep(seconds(job))
+        if name in broken:
+            raise ValueError(f"no boundary values for {name}: the file of the day before is missing")
+        return {"tonnes": len(name)}
+
+    names = [[f"{day}/{model}" for model in models] for day in days]
+    return await ctx.steps([[Step(name, run, name) for name in group] for group in names], at_once=2)
+
+
+@register("partly")
+async def partly(job: Job) -> Partial:
+    return Partial({"files": 3}, "3 of 4 files were readable")
+
+
+@register("say")
+async def say(job: Job, ctx: Context) -> None:
+    """Says what it was told to, everywhere where something can be said; then fails with it."""
+    words = job.payload["words"]
+    await ctx.progress(0.5, words)
+    await ctx.steps([[Step(f"{words}/a", _quick), Step(f"{words}/b", _quick)]])
+    raise Fail(words)
+
+
+@register("check.station", max_attempts=1)
+async def check(job: Job) -> None:
+    await asyncio.sleep(random.lognormvariate(-3.5, 0.8))
+    if job.payload.get("failures"):
+        raise Fail("The station did not answer.")
+
+
+@register("noop")
+async def noop() -> None:
+    pass
+
+
+async def _quick() -> None:
+    pass
+
+
+async def _advance(ctx: Context, total: float, what: str) -> None:
+    parts = max(1, int(total * 5))
+    for part in range(parts):
+        await ctx.progress(part / parts, f"{part} of {parts} {what}")
+        await asyncio.sleep(total / parts)

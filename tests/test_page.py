@@ -1,0 +1,553 @@
+"""The page in a real browser, before a real server, pod and PostgreSQL."""
+
+import asyncio
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+import pytest_asyncio
+from axe_playwright_python.async_playwright import Axe
+from page_site import CHROMIUM_FLAGS, HERE, WATCH, Host, Site, Tab, site_on
+from playwright.async_api import Browser, BrowserContext, async_playwright, expect
+
+from reactor.submit import NewJob
+from reactor.testing import Databases
+
+# One loop for all of them, since they share a browser.
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.pods]
+session = pytest_asyncio.fixture(scope="session", loop_scope="session")
+each = pytest_asyncio.fixture(loop_scope="session")
+
+Until = Callable[..., Awaitable[Any]]
+
+
+@session
+async def browser() -> AsyncIterator[Browser]:
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if not program:
+        missing = "there is no Chromium: apt-get install chromium (or put it on the PATH)"
+        if os.environ.get("REACTOR_TEST_BROWSER") == "required":
+            pytest.fail(missing)
+        pytest.skip(missing)
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=program, args=CHROMIUM_FLAGS)
+        yield browser
+        await browser.close()
+
+
+@session
+async def site(databases: Databases, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+    """What most tests share: each looks at its own pipelines."""
+    async with site_on(databases, tmp_path_factory.mktemp("site"), works=True) as site:
+        yield site
+
+
+@each
+async def tab(browser: Browser, site: Site) -> AsyncIterator[Callable[..., Awaitable[Tab]]]:
+    """Opens the page with this query; further arguments are the browser context's."""
+    contexts: list[BrowserContext] = []
+    tabs: list[Tab] = []
+
+    async def open_tab(query: str = "", base: str | None = None, **options: Any) -> Tab:
+        context = await browser.new_context(**({"viewport": {"width": 1280, "height": 800}} | options))
+        context.set_default_timeout(15000)
+        await context.add_init_script(WATCH)
+        contexts.append(context)
+        tabs.append(Tab(await context.new_page(), base or site.address))
+        return await tabs[-1].open(query)
+
+    yield open_tab
+    for tab in tabs:
+        assert tab.complaints == []
+        assert await tab.page.evaluate("window.violations") == []
+    for context in contexts:
+        await context.close()
+
+
+expect.set_options(timeout=15000)
+
+WEATHER = [
+    NewJob(job_type="fetch.weather", payload={"seconds": 0.3}, scope="weather/1"),
+    NewJob(job_type="forecast.region", payload={"seconds": 0.3}, scope="region/alps"),
+    NewJob(job_type="forecast.region", payload={"seconds": 0.3}, scope="region/baltic"),
+    NewJob(job_type="forecast.publish", payload={"seconds": 0.3}),
+]
+FAN = [(1, 0), (2, 0), (3, 1), (3, 2)]
+
+
+async def test_a_pipeline_is_followed_from_its_submission_to_its_end(tab: Any, site: Site) -> None:
+    seen = await tab("?q=fetch.weather")
+    await expect(seen.connection).to_have_text("Live")
+    pipeline = await site.submit([replace(job, scope=None) for job in WEATHER], FAN)
+    link = seen.page.locator(f"a[href*='{pipeline}']")
+    await link.click()
+    await expect(seen.page.locator(".node")).to_have_count(4)
+    await expect(seen.state).to_have_text("completed")
+    await expect(seen.page.locator(".overall .percent")).to_have_text("100 %")
+    await expect(seen.node("forecast.publish")).to_contain_text("completed in")
+    await expect(seen.page).to_have_title(re.compile("completed fetch.weather"))
+
+
+async def test_what_runs_now_is_told_with_its_pod_and_its_message(tab: Any, site: Site) -> None:
+    pipeline = await site.submit([NewJob(job_type="fetch.weather", payload={"seconds": 30})])
+    seen = await tab(f"?pipeline={pipeline}")
+    await expect(seen.page.locator(".now")).to_contain_text(re.compile(r"\d+ % · on pod-1 for .* of 150 stations read"))
+    await seen.page.get_by_role("button", name="Cancel pipeline").click()
+    await seen.page.get_by_role("dialog").get_by_role("button", name="Cancel pipeline").click()
+    await expect(seen.state).to_have_text("cancelled")
+
+
+async def test_a_job_is_cancelled_and_retried_by_button(tab: Any, site: Site) -> None:
+    pipeline = await site.submit([NewJob(job_type="fetch.weather", payload={"seconds": 30}), WEATHER[3]], [(1, 0)])
+    seen, other = await tab(f"?pipeline={pipeline}"), await tab(f"?pipeline={pipeline}")
+    await seen.node("fetch.weather").click()
+    panel = seen.page.locator(".panel")
+    await expect(panel.locator(".badge")).to_have_text("running")
+    await panel.get_by_role("button", name="Cancel").click()
+    dialog = seen.page.get_by_role("dialog")
+    await dialog.get_by_role("textbox").fill("wrong day")
+    await dialog.get_by_role("button", name="Cancel", exact=True).click()
+    await expect(seen.page.locator(".notice")).to_contain_text("cancelled")
+    await expect(panel.locator("section > .error")).to_contain_text("wrong day")
+    await expect(other.state).to_have_text("cancelled")
+    await seen.page.locator(".heading").get_by_role("button", name="Retry pipeline").click()
+    await dialog.get_by_role("button", name="Retry pipeline").click()
+    for each_tab in (seen, other):
+        await expect(each_tab.state).to_have_text("running")
+    job = await site.fetch("select min(id) from reactor.jobs where pipeline_id = $1::text::uuid", pipeline)
+    assert await site.fetch("select count(*) from reactor.audit where what in ('cancel', 'retry')") >= 2
+    await panel.get_by_role("button", name="Recover").click()
+    await dialog.get_by_role("button", name="Recover").click()
+    # Its worker lives: the server refuses, and says so.
+    await expect(seen.page.locator(".notice.wrong")).to_contain_text(str(job))
+    await panel.get_by_role("button", name="Cancel").click()
+    await dialog.get_by_role("button", name="Cancel", exact=True).click()
+    await expect(seen.state).to_have_text("cancelled")
+
+
+async def test_a_server_that_goes_and_returns_is_noticed_and_caught_up_with(tab: Any, site: Site, until: Until) -> None:
+    pipeline = await site.submit([NewJob(job_type="fetch.weather", payload={"seconds": 2})])
+    seen = await tab(f"?pipeline={pipeline}")
+    await expect(seen.connection).to_have_text("Live")
+    await seen.page.evaluate("window.isTheSamePage = true")
+    site.stop("serve", signal.SIGKILL)
+    await expect(seen.connection).to_have_text("Reconnecting")
+    await expect(seen.page.locator(".banner")).to_contain_text("The server does not answer. What you see is from")
+    done = "select count(*) = 1 from reactor.jobs where pipeline_id = $1::text::uuid and state = 'completed'"
+    await until(lambda: site.fetch(done, pipeline))
+    await expect(seen.state).to_have_text("running")
+    await site.serve()
+    await expect(seen.state).to_have_text("completed")
+    await expect(seen.connection).to_have_text("Live")
+    await expect(seen.page.locator(".banner")).to_be_hidden()
+    assert await seen.page.evaluate("window.isTheSamePage")
+
+
+STOPWATCH = """
+const Real = window.EventSource;
+window.EventSource = class extends Real {
+  constructor(address) {
+    super(address);
+    this.addEventListener("open", () => { window.openedAt = performance.now(); });
+  }
+};
+new MutationObserver(() => {
+  if (window.drawnAt || !document.querySelector(".node")) return;
+  requestAnimationFrame(() => { window.drawnAt = performance.now(); });
+}).observe(document, { childList: true, subtree: true });
+"""
+
+
+async def test_ten_thousand_jobs_stay_usable(tab: Any, site: Site, until: Until) -> None:
+    count = 10_000
+    jobs = [NewJob(job_type="fetch.weather", queue="nobody"), *[NewJob(job_type="noop", queue="nobody")] * (count - 2)]
+    middle = range(1, count - 1)
+    last = count - 1
+    pipeline = await site.submit(
+        [*jobs, NewJob(job_type="forecast.publish", queue="nobody")],
+        [*((each, 0) for each in middle), *((last, each) for each in middle)],
+    )
+    seen = await tab()
+    await seen.page.context.add_init_script(STOPWATCH)
+    await seen.open(f"?pipeline={pipeline}")
+    await expect(seen.node("noop \u00d7 9,998")).to_be_visible()
+    await expect(seen.page.locator(".node")).to_have_count(3)
+    await until(lambda: seen.page.evaluate("window.drawnAt"))
+    took = await seen.page.evaluate("window.drawnAt - window.openedAt")
+    assert took < 2000, f"{took} ms from the response to the first drawing"
+
+    await seen.node("noop \u00d7 9,998").click()
+    rows = seen.page.locator(".jobs .windowed > .row")
+    await expect(rows.first).to_be_visible()
+    assert await rows.count() < 60
+    usual = await seen.page.evaluate("""async () => {
+      const times = [];
+      const end = document.documentElement.scrollHeight;
+      for (let at = 0; at < end; at += end / 60) {
+        scrollTo(0, at);
+        const began = performance.now();
+        await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+        times.push(performance.now() - began);
+      }
+      scrollTo(0, end);
+      return times.sort((a, b) => a - b)[30];
+    }""")
+    assert usual < 200, f"{usual} ms for two frames"
+    last_id = await site.fetch("select max(id) - 1 from reactor.jobs where pipeline_id = $1::text::uuid", pipeline)
+    await expect(seen.page.locator(f".id:text-is('#{last_id}')")).to_be_visible()
+    assert await rows.count() < 60
+
+    # Every row changes, several times over: what is kept does not grow.
+    devtools = await seen.page.context.new_cdp_session(seen.page)
+    touch = "update reactor.jobs set status_message = $2 where pipeline_id = $1::text::uuid"
+    sizes = []
+    for word in ("first", "second", "third"):
+        await site.fetch(touch, pipeline, f"the {word} time")
+        await expect(rows.last).to_contain_text(f"the {word} time")
+        await devtools.send("HeapProfiler.collectGarbage")
+        usage = await devtools.send("Runtime.getHeapUsage")
+        sizes.append(usage["usedSize"] / 1e6)
+    assert sizes[-1] < 120, sizes
+    assert sizes[-1] < sizes[0] * 1.3, sizes
+
+
+VIEWS = [
+    "",
+    "?view=overview",
+    "?pipeline={0}",
+    "?pipeline={0}&tab=jobs",
+    "?pipeline={0}&tab=timeline",
+    "?pipeline={0}&tab=errors",
+]
+
+
+@each
+async def broken(site: Site) -> str:
+    """A pipeline in which something of everything is found: steps, an error, earlier attempts, a cancelled job."""
+    days = [f"2026-01-0{day}" for day in range(1, 6)]
+    payload = {"days": days, "models": ["aurora", "boreas"], "broken": ["2026-01-03/boreas"]}
+    jobs = [
+        NewJob(job_type="simulate.year", payload=payload, scope="module=3/year=2026", tags=["nightly"]),
+        NewJob(job_type="forecast.region", payload={"failures": 9, "error": "no solution"}, max_attempts=2),
+        NewJob(job_type="forecast.publish"),
+    ]
+    pipeline = await site.submit(jobs, [(2, 1)])
+    ended = "select count(*) = 3 from reactor.jobs where pipeline_id = $1::text::uuid and finished_at is not null"
+    while not await site.fetch(ended, pipeline):
+        await asyncio.sleep(0.02)
+    return pipeline
+
+
+async def test_steps_errors_attempts_and_waits_are_told(tab: Any, site: Site, broken: str) -> None:
+    seen = await tab(f"?pipeline={broken}")
+    await seen.node("simulate.year").click()
+    grid = seen.page.locator(".panel table.grid")
+    await expect(grid.locator("thead th")).to_have_text(["aurora", "boreas"])
+    await expect(grid.locator("tbody tr")).to_have_count(5)
+    await grid.get_by_role("button", name="2026-01-03/boreas: failed").click()
+    await expect(seen.page.locator(".step-detail .error")).to_contain_text("no boundary values")
+    await seen.node("forecast.region").click()
+    await expect(seen.page.locator(".panel")).to_contain_text("Attempt 1")
+    await expect(seen.page.locator(".panel .attempts .error")).to_contain_text("no solution")
+    await expect(seen.page.locator(".panel")).to_contain_text("on pod-1")
+    await seen.page.get_by_role("link", name="Errors 2").click()
+    await expect(seen.page.locator(".errors")).to_contain_text("failed after 2 attempts, on pod-1")
+    await expect(seen.page.locator(".errors")).to_contain_text("step 2026-01-03/boreas")
+    await seen.page.get_by_role("link", name="Close").click()
+    await seen.page.get_by_role("link", name="Timeline").click()
+    await expect(seen.page.locator(".timeline")).to_contain_text(re.compile("waited .* for forecast.region #"))
+
+
+async def test_why_nothing_runs_is_told(tab: Any, site: Site) -> None:
+    pipeline = await site.submit([NewJob(job_type="nobody.knows.this")])
+    seen = await tab(f"?pipeline={pipeline}")
+    await expect(seen.page.locator(".now")).to_contain_text("handler for nobody.knows.this")
+    await seen.node("nobody.knows.this").click()
+    await expect(seen.page.locator(".panel .why")).to_contain_text("handler for nobody.knows.this")
+
+
+async def test_a_view_can_be_shared_and_back_goes_back(tab: Any, site: Site, broken: str) -> None:
+    done = await site.submit([NewJob(job_type="noop", scope="only/this/one")])
+    seen = await tab()
+    await seen.page.get_by_placeholder("Search").fill("only/this")
+    await expect(seen.page).to_have_url(re.compile(r"q=only%2Fthis"))
+    await expect(seen.page.locator(".pipelines .windowed > .row")).to_have_count(1)
+    await seen.page.get_by_role("button", name="completed").click()
+    shared = await tab(seen.page.url.removeprefix(site.address))
+    await expect(shared.page.locator(f"a[href*='{done}']")).to_be_visible()
+    await expect(shared.page.get_by_placeholder("Search")).to_have_value("only/this")
+    await shared.page.get_by_role("button", name="failed").click()
+    await expect(shared.page.locator(".empty")).to_contain_text("No pipeline matches")
+    await shared.page.go_back()
+    await shared.page.locator(f"a[href*='{done}']").click()
+    await expect(shared.state).to_have_text("completed")
+    await shared.page.go_back()
+    await expect(shared.page.get_by_placeholder("Search")).to_have_value("only/this")
+
+
+async def test_the_keyboard_is_enough(tab: Any, site: Site, broken: str) -> None:
+    seen = await tab("?q=simulate.year")
+    press = seen.page.keyboard.press
+    await expect(seen.page.locator(f"a[href*='{broken}']")).to_be_visible()
+    await seen.page.get_by_placeholder("Search").focus()
+    for _ in range(12):
+        await press("Tab")
+        if await seen.page.evaluate("document.activeElement.classList.contains('cover')"):
+            break
+    for _ in range(50):
+        if broken in await seen.page.evaluate("document.activeElement.href ?? ''"):
+            break
+        await press("ArrowDown")
+    await press("Enter")
+    await expect(seen.node("simulate.year")).to_be_visible()
+    for _ in range(12):
+        await press("Tab")
+        if await seen.page.evaluate("document.activeElement.classList.contains('node')"):
+            break
+    await press("ArrowDown")
+    await press("ArrowRight")
+    await press("ArrowLeft")
+    await press("Enter")
+    panel = seen.page.locator(".panel")
+    await expect(panel.locator("h2")).to_contain_text("forecast.region")
+    await expect(panel.locator("h2")).to_be_focused()
+    await press("Tab")
+    await expect(panel.get_by_role("button", name="Retry")).to_be_focused()
+    await press("Enter")
+    await press("Escape")
+    await expect(seen.page.get_by_role("dialog")).to_have_count(0)
+    await expect(panel.get_by_role("button", name="Retry")).to_be_focused()
+    await press("Escape")
+    await expect(panel).to_be_hidden()
+    await expect(seen.page.get_by_role("link", name="Graph")).to_be_focused()
+
+
+async def test_a_phone_is_wide_enough(tab: Any, broken: str) -> None:
+    seen = await tab(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    for view in [*VIEWS, "?pipeline={0}&job=1"]:
+        await seen.open(view.format(broken))
+        await expect(seen.connection).to_have_text("Live")
+        await expect(seen.page.locator("main .empty:visible", has_text="Loading")).to_have_count(0)
+        assert await seen.page.evaluate("document.documentElement.scrollWidth") <= 390, view
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_accessibility_checks_find_nothing_serious(tab: Any, broken: str, scheme: str) -> None:
+    seen = await tab(color_scheme=scheme)
+    for view in VIEWS:
+        await seen.open(view.format(broken))
+        await expect(seen.connection).to_have_text("Live")
+        await expect(seen.page.locator("main .empty:visible", has_text="Loading")).to_have_count(0)
+        if view == "?pipeline={0}":
+            await seen.node("forecast.region").click()
+            await expect(seen.page.locator(".attempts .error")).to_be_visible()
+            await seen.page.locator(".panel").get_by_role("button", name="Retry").click()
+        found = (await Axe().run(seen.page)).response["violations"]
+        serious = [
+            (rule["id"], rule["nodes"][0]["html"]) for rule in found if rule["impact"] in ("serious", "critical")
+        ]
+        assert serious == [], view
+
+
+HOSTILE = [
+    '<img src=x onerror="window.pwned=1">',
+    "<script>window.pwned=1</script>",
+    '"><svg onload=window.pwned=1>',
+    "' onmouseover='window.pwned=1",
+    "javascript:window.pwned=1",
+    "</pre></style><style>*{display:none}</style>",
+    "{{constructor.constructor('window.pwned=1')()}} ${window.pwned=1}",
+    "‮abc​ é̂̂̂ 🏴‍☠️",
+    "__proto__",
+]
+
+
+async def test_hostile_words_are_shown_as_words(tab: Any, site: Site) -> None:
+    said = [
+        NewJob(job_type="say", payload={"words": words, words: [words]}, scope=words, tags=[words], max_attempts=1)
+        for words in HOSTILE
+    ]
+    pipeline = await site.submit([*said, *(NewJob(job_type=words, queue=words) for words in HOSTILE)])
+    first = await site.fetch("select min(id) from reactor.jobs where pipeline_id = $1::text::uuid", pipeline)
+    seen = await tab(f"?pipeline={pipeline}")
+    panel = seen.page.locator(".panel")
+    for number, words in enumerate(HOSTILE):
+        await expect(seen.page.locator(".node .name", has_text=words)).to_have_count(1)
+        await seen.page.locator(".node").nth(number).click()
+        await expect(panel.locator("h2")).to_have_text(f"say #{first + number}")
+        await expect(panel.locator(".badge")).to_have_text("failed")
+        await expect(panel.locator(".message")).to_contain_text(words)
+        await expect(panel.locator("section > .error")).to_contain_text(words)
+        await expect(panel.locator(".data").first).to_contain_text(json.dumps(words, ensure_ascii=False)[1:-1])
+        await panel.locator(".step").first.click()
+        await expect(panel.locator(".step-detail")).to_contain_text(words)
+    for tab_name in ("jobs", "timeline", "errors"):
+        for words in HOSTILE[:3]:
+            await seen.open(f"?pipeline={pipeline}&tab={tab_name}&find=&group={quote(words)}&state=")
+            await expect(seen.page.locator(".content")).to_contain_text(words)
+    for query in ("?view=overview", f"?q={quote(HOSTILE[0])}", f"?scope={quote(HOSTILE[0])}"):
+        await seen.open(query)
+        await expect(seen.page.locator("main")).to_contain_text(HOSTILE[0])
+    assert await seen.page.evaluate("window.pwned ?? null") is None
+
+
+async def test_tokens_are_asked_for_once_and_decide_what_is_offered(
+    tab: Any, databases: Databases, tmp_path: Path
+) -> None:
+    hashes = {token: hashlib.sha256(token.encode()).hexdigest() for token in ("operate-me", "look-only")}
+    tokens = f"ann:view+operate:{hashes['operate-me']},bob:view:{hashes['look-only']}"
+    async with site_on(databases, tmp_path, works=False, tokens=tokens, secret="s" * 40) as guarded:
+        pipeline = await guarded.submit([NewJob(job_type="noop")])
+        for token, buttons in (("look-only", 0), ("operate-me", 1)):
+            seen = await tab(f"?pipeline={pipeline}", base=guarded.address)
+            await seen.page.get_by_label("Token").fill("wrong")
+            await seen.page.keyboard.press("Enter")
+            await expect(seen.page.get_by_role("alert")).to_contain_text("did not accept")
+            await seen.page.get_by_label("Token").fill(token)
+            await seen.page.keyboard.press("Enter")
+            await expect(seen.connection).to_have_text("Live")
+            await seen.page.reload()
+            await expect(seen.state).to_have_text("running")
+            await expect(seen.page.get_by_role("button", name="Cancel pipeline")).to_have_count(buttons)
+            assert token not in await seen.page.evaluate(
+                "JSON.stringify([localStorage, document.cookie, location.href])"
+            )
+        assert token not in "".join(log.read_text() for log in tmp_path.glob("*.log"))
+
+
+async def test_progress_on_another_sites_page_works_as_the_docs_show_it(
+    tab: Any, databases: Databases, tmp_path: Path
+) -> None:
+    example = re.findall(r"```html\n(.*?)```", (HERE.parent / "docs" / "page.md").read_text(), re.S)[0]
+    pages: dict[str, str] = {}
+    with Host(pages) as host:
+        async with site_on(databases, tmp_path, works=True, origins=host.address.rstrip("/")) as served:
+            pipeline = await served.submit(WEATHER, FAN)
+            example = re.sub(r'pipeline="[^"]+"', f'pipeline="{pipeline}"', example)
+            pages["/"] = example.replace("https://reactor.example.com/", served.address)
+            seen = await tab(base=host.address)
+            await expect(seen.page.locator("#outcome")).to_have_text("The import is completed.")
+            progress = seen.page.locator("reactor-progress")
+            await expect(progress).to_have_attribute("data-state", "completed")
+            await expect(progress.get_by_role("progressbar")).to_have_attribute("aria-valuenow", "100")
+            await expect(progress).to_contain_text("completed · 4 of 4 jobs")
+
+
+async def test_progress_asks_its_page_for_a_new_token(tab: Any, databases: Databases, tmp_path: Path) -> None:
+    hash_of_it = hashlib.sha256(b"backend").hexdigest()
+    pages: dict[str, str] = {}
+    with Host(pages) as host:
+        settings = {"tokens": f"backend:view:{hash_of_it}", "origins": host.address.rstrip("/"), "secret": "s" * 40}
+        async with site_on(databases, tmp_path, works=True, **settings) as served:
+            pipeline = await served.submit([NewJob(job_type="fetch.weather", payload={"seconds": 0.2})])
+            request = urllib.request.Request(
+                f"{served.address}v1/stream-tokens",
+                json.dumps({"pipeline_id": pipeline}).encode(),
+                {"Authorization": "Bearer backend", "Content-Type": "application/json"},
+            )
+            with await asyncio.to_thread(urllib.request.urlopen, request) as answer:
+                token = json.load(answer)["token"]
+            pages["/"] = f"""
+                <script type="module" src="{served.address}reactor-progress.js"></script>
+                <reactor-progress pipeline="{pipeline}" token="expired"></reactor-progress>
+                <script type="module">
+                  const progress = document.querySelector("reactor-progress");
+                  const heard = [];
+                  for (const name of ["error", "tokenneeded", "progress", "end"]) {{
+                    progress.addEventListener(name, () => {{ heard.push(name); document.title = heard.join(" "); }});
+                  }}
+                  progress.addEventListener("tokenneeded", () => {{ progress.token = "{token}"; }});
+                </script>"""
+            seen = await tab(base=host.address)
+            await expect(seen.page).to_have_title(re.compile("^error tokenneeded progress .*end$"))
+
+
+async def test_mounted_under_a_prefix_it_finds_everything(tab: Any, databases: Databases, tmp_path: Path) -> None:
+    program = tmp_path / "mounted.py"
+    program.write_text(
+        "import sys, uvicorn\n"
+        "from starlette.applications import Starlette\n"
+        "from starlette.routing import Mount\n"
+        "from reactor_http.app import create_app\n"
+        "app = Starlette(routes=[Mount('/deep/down', create_app(sys.argv[1]))])\n"
+        "uvicorn.run(app, port=int(sys.argv[2]), log_level='info')\n"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    async with databases.clone() as url:
+        served = Site(url, tmp_path)
+        pipeline = await served.submit([NewJob(job_type="noop")])
+        process = subprocess.Popen([sys.executable, program, url, str(port)], stderr=subprocess.PIPE, text=True)
+        try:
+            assert process.stderr is not None
+            while "running on" not in await asyncio.to_thread(process.stderr.readline):
+                assert process.poll() is None
+            seen = await tab("deep/down", base=f"http://127.0.0.1:{port}/")
+            await seen.page.locator(f"a[href*='{pipeline}']").click()
+            await expect(seen.state).to_have_text("running")
+            await seen.page.get_by_role("button", name="Cancel pipeline").click()
+            await seen.page.get_by_role("dialog").get_by_role("button", name="Cancel pipeline").click()
+            await expect(seen.state).to_have_text("cancelled")
+        finally:
+            process.kill()
+            process.communicate()
+
+
+async def laid_out(seen: Tab, jobs: list[dict[str, Any]], **options: int) -> dict[str, Any]:
+    found: dict[str, Any] = await seen.page.evaluate(
+        """async ([jobs, options]) => {
+          const { layout } = await import(new URL("graph.js", location.href));
+          const rows = jobs.map((job) => ({ job_type: "work", parent_id: null, depends_on: [], ...job }));
+          const { nodes, edges } = layout(rows, options);
+          return {
+            nodes: nodes.map(({ jobs, layer, x, y }) => ({ jobs: jobs.length, layer, x, y })),
+            edges: edges.map(({ from, to, chained }) => [from.jobs[0], to.jobs[0], chained]),
+          };
+        }""",
+        [jobs, options],
+    )
+    return found
+
+
+async def test_graphs_are_laid_out_in_layers_and_folded_when_they_are_large(tab: Any) -> None:
+    seen = await tab()
+    diamond: list[dict[str, Any]] = [
+        {"id": 1},
+        {"id": 2, "depends_on": [1]},
+        {"id": 3, "depends_on": [1]},
+        {"id": 4, "depends_on": [2, 3, 1]},
+    ]
+    found = await laid_out(seen, diamond)
+    assert [node["layer"] for node in found["nodes"]] == [0, 1, 1, 2]
+    assert len({(node["x"], node["y"]) for node in found["nodes"]}) == 4
+    assert len(found["edges"]) == 5
+
+    rows: list[dict[str, Any]] = [{"id": 1}, {"id": 2, "parent_id": 1}, {"id": 3, "parent_id": 99, "depends_on": [98]}]
+    chained = await laid_out(seen, rows)
+    assert chained["edges"] == [[1, 2, True]]
+    assert [node["layer"] for node in chained["nodes"]] == [0, 1, 0]
+
+    lanes: list[dict[str, Any]] = [{"id": lane, "job_type": "read"} for lane in range(1, 501)]
+    lanes += [{"id": 1000 + lane, "job_type": "write", "depends_on": [lane]} for lane in range(1, 501)]
+    assert [node["jobs"] for node in (await laid_out(seen, lanes))["nodes"]] == [500, 500]
+    assert len((await laid_out(seen, lanes[:12]))["nodes"]) == 12
+
+    odd_one: list[dict[str, Any]] = [*lanes, {"id": 5000, "job_type": "check", "depends_on": [7]}]
+    assert sorted(node["jobs"] for node in (await laid_out(seen, odd_one))["nodes"]) == [1, 1, 1, 499, 499]
+
+    chain = [{"id": number, "depends_on": [number - 1] if number > 1 else []} for number in range(1, 5001)]
+    assert len((await laid_out(seen, chain))["nodes"]) <= 300
+    assert (await laid_out(seen, []))["nodes"] == []
