@@ -18,8 +18,8 @@ class EventsAsked(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     last_event_id: str = ""
-    """Where to go on from; the header Last-Event-ID wins. Browsers send that when they reconnect by themselves; a page that
-    opens a new stream has only the address."""
+    """Where to go on from; the header Last-Event-ID wins. Browsers send that when they reconnect by themselves; a page
+    that opens a new stream has only the address."""
     token: str = ""
     """A stream token: browsers can't send headers with an EventSource."""
     follow: bool = False
