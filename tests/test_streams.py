@@ -1,6 +1,7 @@
 """Progress streams: what comes over the wire, and what becomes of clients that read slowly, or servers that stop."""
 
 import asyncio
+import hashlib
 import json
 import socket
 import time
@@ -510,6 +511,28 @@ async def test_rows_from_a_dump_of_another_server_are_changes_once_they_are_put_
     await connection.execute("update reactor.jobs set status_message = 'x'")
     await until(lambda: watcher.jobs[job_id]["status_message"] == "x")
     reading.cancel()
+
+
+async def test_a_stream_ends_when_its_token_is_revoked(
+    connection: Connection, start_server: StartServer, tmp_path: Path, until: Until
+) -> None:
+    token, tokens = "x" * 40, tmp_path / "tokens"
+    entry = f"anna:view:{hashlib.sha256(token.encode()).hexdigest()}\n"
+    tokens.write_text(entry)
+    server, pipeline_id = await start_server(TOKENS_FILE=tokens), uuid4()
+    (job_id,) = await insert(connection, pipeline_id)
+    watcher = Watcher(path_of(pipeline_id))
+    await watcher.follow(server.address)
+    assert watcher.status == 401
+    reading = asyncio.create_task(watcher.follow(server.address, headers={"authorization": f"Bearer {token}"}))
+    await until(lambda: watcher.jobs)
+    tokens.write_text("")
+
+    async def has_ended() -> bool:
+        await connection.execute("update reactor.jobs set attempts = attempts + 1 where id = $1", job_id)
+        return reading.done()
+
+    await until(has_ended)
 
 
 # Limits

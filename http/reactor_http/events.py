@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from reactor.cursor import parse
-from reactor_http.access import stream_caller
+from reactor_http.access import Permission, stream_caller
 from reactor_http.answers import Problem
 from reactor_http.call import Call
 from reactor_http.edge import edge_of
@@ -35,12 +35,20 @@ async def all_events(request: Request) -> Response:
 
 
 async def _stream(request: Request, pipeline: UUID | None) -> Response:
-    asked = read_query(request, EventsAsked)
     caller = stream_caller(request, pipeline)
+    asked = read_query(request, EventsAsked)
     last_seen = request.headers.get("last-event-id") or asked.last_event_id
     cursor = parse(last_seen)
     reset = "the cursor is none of ours" if last_seen and cursor is None else ""
-    stream = await edge_of(request).streams.open(caller.name, pipeline, cursor, reset=reset, follows=asked.follow)
+    edge = edge_of(request)
+    stream = await edge.streams.open(
+        caller.name,
+        pipeline,
+        cursor,
+        reset=reset,
+        follows=asked.follow,
+        is_welcome=lambda: not edge.tokens.are_configured or edge.tokens.allow(caller.name, Permission.VIEW),
+    )
     return stream or Response(status_code=204)
 
 

@@ -24,8 +24,8 @@ _HEADERS = {
 
 
 class EventStream(Response):
-    """Ends with the client, with the pipeline (unless it `follows`), with `end()`, or when the client takes too long to
-    take what it is sent."""
+    """Ends with the client, with the pipeline (unless it `follows`), with `end()`, or when the client does not take what
+    it is sent or is no longer welcome."""
 
     def __init__(
         self,
@@ -34,6 +34,7 @@ class EventStream(Response):
         *,
         follows: bool,
         send_seconds: float,
+        is_welcome: Callable[[], bool],
         on_closed: Callable[[], None],
     ) -> None:
         super().__init__(headers=_HEADERS)
@@ -41,6 +42,7 @@ class EventStream(Response):
         self._reader = reader
         self._first: Batch | None = first
         self._follows = follows
+        self._is_welcome = is_welcome
         self._on_closed = on_closed
         self._send_seconds = send_seconds
         self._sending: asyncio.Task[None] | None = None
@@ -74,8 +76,8 @@ class EventStream(Response):
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             await self._send(send, b"retry: %d\n\n" % _RETRY_MS)
             goes_on = await self._send_batch(send, self._take_first())
-            while goes_on:
-                goes_on = await self._send_batch(send, await self._next(send))
+            while goes_on and self._is_welcome():
+                goes_on = await self._send_batch(send, await self._next())
         except _TookTooLong:
             log.info("a client that does not read is dropped")
 
@@ -85,20 +87,23 @@ class EventStream(Response):
         assert first is not None
         return first
 
-    async def _send_batch(self, send: Send, batch: Batch) -> bool:
+    async def _send_batch(self, send: Send, batch: Batch | None) -> bool:
         """Tells whether there will be another."""
+        if batch is None:
+            await self._send(send, b": \n\n")
+            return True
         content = encode(batch)
         for start in range(0, len(content), CHUNK):
             await self._send(send, content[start : start + CHUNK])
         return batch.state is None or self._follows
 
-    async def _next(self, send: Send) -> Batch:
-        while True:
-            try:
-                async with asyncio.timeout(_COMMENT_SECONDS):
-                    return await self._reader.next()
-            except TimeoutError:
-                await self._send(send, b": \n\n")
+    async def _next(self) -> Batch | None:
+        """None: nothing has happened for a while."""
+        try:
+            async with asyncio.timeout(_COMMENT_SECONDS):
+                return await self._reader.next()
+        except TimeoutError:
+            return None
 
     async def _send(self, send: Send, content: bytes) -> None:
         self._is_sending = True

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from uuid import UUID
 
 from reactor.cursor import Cursor
@@ -44,9 +45,16 @@ class Streams:
         return len(self._open)
 
     async def open(
-        self, caller: str, pipeline_id: UUID | None, cursor: Cursor | None, *, reset: str = "", follows: bool = False
+        self,
+        caller: str,
+        pipeline_id: UUID | None,
+        cursor: Cursor | None,
+        *,
+        reset: str,
+        follows: bool,
+        is_welcome: Callable[[], bool],
     ) -> EventStream | None:
-        """None: the pipeline has ended, and who asks has seen all of it."""
+        """None: the pipeline has ended, and who asks has seen all of it. `is_welcome`: asked from time to time."""
         self._check_room(caller)
         self._places[caller] += 1
         feed = self._feed or self._start()
@@ -60,6 +68,7 @@ class Streams:
                     first,
                     follows=follows,
                     send_seconds=self.send_seconds,
+                    is_welcome=is_welcome,
                     on_closed=lambda: self._close(feed, reader, caller, stream),
                 )
                 self._open.add(stream)
