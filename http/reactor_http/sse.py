@@ -24,8 +24,8 @@ _HEADERS = {
 
 
 class EventStream(Response):
-    """Ends with the client, with the pipeline (unless it `follows`), with `end()`, or when the client does not take what
-    it is sent or is no longer welcome."""
+    """Ends with the client, with the pipeline (unless it `follows`), with `end()`, or when the client does not take
+    what it is sent or is no longer welcome."""
 
     def __init__(
         self,
