@@ -212,7 +212,7 @@ class Desk:
 
     def _again(self, reader: Reader, why: str) -> None:
         if not reader.is_gone:
-            reader.cursor, reader.reset = None, why
+            reader.start_over(why)
             self._joining.append(reader)
             self._wakeup.set()
 

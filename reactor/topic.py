@@ -7,6 +7,8 @@ from uuid import UUID
 
 from reactor.cursor import Cursor
 
+_NEVER = 2**63
+
 
 class Change:
     """The newest state of one row. Shared by all who are given it."""
@@ -70,6 +72,10 @@ class Reader:
     def give(self, first: Batch, stamp: int) -> None:
         self.first, self.stamp, self.reset = first, stamp, ""
         self._wake.set()
+
+    def start_over(self, why: str) -> None:
+        """It gets nothing more before it is given everything."""
+        self.cursor, self.reset, self.first, self.stamp = None, why, None, _NEVER
 
     def fail(self, error: Exception) -> None:
         self.failure = error
