@@ -48,7 +48,8 @@ select f.place, f.pipeline_id, 1, f.id, null, (
         select j.id, j.job_type, j.state, j.queue, j.priority, j.scope, j.is_current, j.exclusive, j.tags, j.pipeline_id,
             j.parent_id, j.children, j.attempts, coalesce(j.quota, j.max_attempts::int) as quota, j.waiting_on, j.locked_by,
             j.locked_at, j.progress, left(j.status_message, 2000) as status_message, left(j.error, 2000) as error,
-            j.run_after, j.created_at, j.started_at, j.finished_at,
+            case when j.run_after is not null then least(j.run_after, timestamptz '9999-12-31 23:59:59.999999+00') end as run_after,
+            j.created_at, j.started_at, j.finished_at,
             case when f.cursor is null or not pg_visible_in_snapshot(j.inserted_by, f.cursor) then
                 array(select d.depends_on from reactor.dependencies d where d.job_id = j.id order by d.depends_on)
             end as depends_on) r), null

@@ -76,6 +76,11 @@ def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
+def in_zone(rows: Any) -> Any:
+    """Python writes UTC with a Z."""
+    return json.loads(json.dumps(rows).replace('Z"', '+00:00"'))
+
+
 def path_of(pipeline_id: UUID) -> str:
     return f"/v1/pipelines/{pipeline_id}/events"
 
@@ -111,6 +116,25 @@ async def test_a_stream_begins_with_everything_tells_what_changes_and_ends_with_
     assert [event.kind for event in rest] == ["job", "job", "job", "pipeline", "end"]
     assert [bool(event.id) for event in rest] == [False] * 4 + [True]
     assert rest[-1].data == {"state": "completed"}
+
+
+async def test_rows_are_the_same_in_streams_and_in_the_api(connection: Connection, start_server: StartServer) -> None:
+    server, pipeline_id = await start_server(), uuid4()
+    (job_id,) = await insert(connection, pipeline_id)
+    await connection.execute("update reactor.jobs set run_after = 'infinity' where id = $1", job_id)
+    await connection.execute("insert into reactor.steps (job_id, name, position) values ($1, 'a', 1)", job_id)
+    async with open_stream(server.address, path_of(pipeline_id)) as response:
+        streamed = (await events_until(response, "snapshot"))[0].data
+    async with open_stream(server.address, "/v1/events") as response:
+        overview = (await events_until(response, "snapshot"))[0].data["pipelines"]
+    async with httpx.AsyncClient(base_url=server.address) as client:
+        whole = (await client.get(f"/v1/pipelines/{pipeline_id}")).json()
+        listed = (await client.get("/v1/jobs")).json()["jobs"]
+        pipelines = (await client.get("/v1/pipelines")).json()["pipelines"]
+    assert streamed == whole
+    assert overview == in_zone(pipelines)
+    without_edges = {name: value for name, value in streamed["jobs"][0].items() if name != "depends_on"}
+    assert [without_edges] == in_zone(listed)
 
 
 async def test_what_is_sent_first_is_how_soon_to_come_back(connection: Connection, start_server: StartServer) -> None:

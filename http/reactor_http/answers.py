@@ -201,7 +201,8 @@ class Worker(Answer):
     heartbeat_age_seconds: float
     lease_until: datetime
     is_alive: bool
-    counts: dict[str, Any] = Field(default_factory=dict)
+    counts: dict[str, Any] | None = None
+    """What it says of itself; null before its first heartbeat."""
 
 
 class Workers(Answer):
