@@ -92,7 +92,7 @@ class Site:
                 stdout=output,
                 stderr=output,
             )
-        for _ in range(2000):
+        for _ in range(6000):
             if until in log.read_text():
                 return log.read_text()
             assert self._processes[name].poll() is None, log.read_text()
