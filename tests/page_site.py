@@ -48,6 +48,10 @@ class Site:
     def address(self) -> str:
         return f"http://127.0.0.1:{self._port}/"
 
+    @property
+    def log(self) -> str:
+        return "".join(log.read_text() for log in self._folder.glob("*.log"))
+
     async def serve(self) -> None:
         log = await self._start("serve", "serve", "--port", self._port, until="http://")
         found = re.findall(r"http://127\.0\.0\.1:(\d+)", log)
@@ -92,7 +96,7 @@ class Site:
                 stdout=output,
                 stderr=output,
             )
-        for _ in range(2000):
+        for _ in range(6000):
             if until in log.read_text():
                 return log.read_text()
             assert self._processes[name].poll() is None, log.read_text()
@@ -154,7 +158,10 @@ document.addEventListener("securitypolicyviolation", ({ violatedDirective, block
 class Host:
     """Somebody else's page, on an origin of its own."""
 
-    def __init__(self, pages: dict[str, str]) -> None:
+    def __init__(self) -> None:
+        self.pages: dict[str, str] = {}
+        pages = self.pages
+
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 body = pages.get(self.path, "").encode()
@@ -167,7 +174,8 @@ class Host:
                 pass
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.address = f"http://127.0.0.1:{self.server.server_port}/"
+        self.origin = f"http://127.0.0.1:{self.server.server_port}"
+        self.address = f"{self.origin}/"
 
     def __enter__(self) -> "Host":
         self._thread = Thread(target=self.server.serve_forever)

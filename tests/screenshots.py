@@ -4,6 +4,7 @@ import asyncio
 import random
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def forecast(day: str, seconds: float, *, broken: str = "") -> tuple[list[NewJob
         NewJob(
             job_type="forecast.region",
             payload={"region": region, "seconds": seconds * (2 + place), "failures": 9 * (region == broken)},
-            scope=f"forecast/{day}/{region}",
+            scope=f"{day}/{region}",
         )
         for place, region in enumerate(REGIONS)
     ]
@@ -47,8 +48,7 @@ def forecast(day: str, seconds: float, *, broken: str = "") -> tuple[list[NewJob
 async def fill(site: Site) -> dict[str, str]:
     """Pipelines in all states, by name."""
     for number in range(60):
-        jobs = [NewJob(job_type="check.station", payload={"failures": int(random.random() < 0.03)})]
-        await site.submit(jobs * random.randint(5, 40 if number % 20 < 14 else 90))
+        await site.submit([station() for _ in range(random.randint(5, 40 if number % 20 < 14 else 90))])
     await site.submit(*forecast("2026-01-14", 0.1))
     year: dict[str, Any] = {"days": DAYS, "models": MODELS, "seconds": 0.3}
     report = NewJob(job_type="forecast.publish", scope="report/2026")
@@ -59,17 +59,26 @@ async def fill(site: Site) -> dict[str, str]:
     )
     await site.submit([NewJob(job_type="partly", scope="import/2026-01-15")])
     await site.submit([NewJob(job_type="archive.tiles", scope="tiles/europe")])
-    many = [NewJob(job_type="noop", scope=f"tile/{number:04}") for number in range(1, 4001)]
-    count = len(many)
-    edges = [*((place, 0) for place in range(1, count + 1)), *((count + 1, place) for place in range(1, count + 1))]
-    found["many"] = await site.submit([*forecast("2026-01-16", 0)[0][:1], *many, report], edges)
-    found["running"] = await site.submit(*forecast("2026-01-16", 4))
+    found["running"] = await site.submit(*forecast("2026-01-16", 6))
     return found
+
+
+async def submit_many(site: Site) -> str:
+    stations = [replace(station(), scope=f"station/{number:04}") for number in range(1, 4001)]
+    places = range(1, len(stations) + 1)
+    last = NewJob(job_type="forecast.publish", scope="report/stations")
+    edges = [*((place, 0) for place in places), *((len(stations) + 1, place) for place in places)]
+    return await site.submit([*forecast("2026-01-16", 0)[0][:1], *stations, last], edges)
+
+
+def station() -> NewJob:
+    return NewJob(job_type="check.station", payload={"failures": int(random.random() < 0.01)})
 
 
 async def picture(browser: Browser, site: Site, name: str, query: str, **options: Any) -> None:
     click = options.pop("click", None)
     after = options.pop("after", None)
+    pause = options.pop("pause", 1200)
     viewport = options.pop("viewport", {"width": 1280, "height": 760})
     context = await browser.new_context(viewport=viewport, locale="en-GB", **options)
     page = await context.new_page()
@@ -79,7 +88,7 @@ async def picture(browser: Browser, site: Site, name: str, query: str, **options
         await page.locator(".node", has_text=click).first.click()
     if after:
         await expect(page.locator(after).first).to_be_visible()
-    await page.wait_for_timeout(1200)
+    await page.wait_for_timeout(pause)
     await page.screenshot(path=IMAGES / f"{name}.png")
     await context.close()
 
@@ -99,13 +108,15 @@ async def take(browser: Browser, site: Site) -> None:
     await picture(browser, site, "pipeline", running, click="baltic")
     await picture(browser, site, "pipeline-dark", running, color_scheme="dark")
     await picture(browser, site, "pipeline-phone", f"{running}&tab=timeline", **phone)
+    overview = {"viewport": {"width": 1280, "height": 1000}, "after": ".tile", "pause": 11000}
+    await picture(browser, site, "overview", "?view=overview", **overview)
     await picture(browser, site, "pipelines", "")
     await picture(browser, site, "pipelines-phone", "", color_scheme="dark", **phone)
     await picture(browser, site, "steps", f"?pipeline={found['steps']}", click="simulate.year")
     await picture(browser, site, "timeline", f"{running}&tab=timeline")
     await picture(browser, site, "errors", f"?pipeline={found['failed']}&tab=errors", color_scheme="dark")
-    await picture(browser, site, "folded", f"?pipeline={found['many']}", color_scheme="dark")
-    await picture(browser, site, "overview", "?view=overview", viewport={"width": 1280, "height": 1100}, after=".tile")
+    many = await submit_many(site)
+    await picture(browser, site, "folded", f"?pipeline={many}", color_scheme="dark", pause=3000)
 
 
 async def main() -> None:

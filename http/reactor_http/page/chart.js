@@ -5,12 +5,12 @@ import { clock } from "./time.js";
 
 const BOX = { height: 170, left: 46, right: 8, top: 10, bottom: 22 };
 
-/** A round number at or above the largest value, and the marks up to it. Pure. */
-export function scale(largest) {
+/** A round number at or above the largest value, and the marks up to it; `whole`: there are no halves. Pure. */
+export function scale(largest, whole = false) {
   if (!(largest > 0)) return { top: 1, marks: [0, 1] };
   const rough = largest / 3;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((factor) => factor * power).find((candidate) => candidate >= rough);
+  const power = whole ? Math.max(1, 10 ** Math.floor(Math.log10(rough))) : 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((factor) => factor * power).find((candidate) => candidate >= rough && (!whole || candidate >= 1));
   const count = Math.ceil(largest / step - 1e-9);
   return { top: count * step, marks: Array.from({ length: count + 1 }, (_, index) => Number((index * step).toPrecision(12))) };
 }
@@ -32,10 +32,10 @@ export function stretches(points, gap) {
 }
 
 /** `width`: of the place it goes to, so that its letters are as large as all others. `series`: [{name, kind, points: [[ms, value|null]]}]; `from`, `to` in ms; `gap`: ms between points beyond which nothing is known. */
-export function chart({ title, unit, series, from, to, gap, width = 480, format = String }) {
+export function chart({ title, unit, series, from, to, gap, width = 480, whole = false, format = String }) {
   const { height, left, right, top, bottom } = BOX;
   const values = series.flatMap(({ points }) => points.map(([, value]) => value ?? 0));
-  const axis = scale(values.reduce((most, value) => Math.max(most, value), 0));
+  const axis = scale(values.reduce((most, value) => Math.max(most, value), 0), whole);
   const x = (at) => left + ((at - from) / Math.max(1, to - from)) * (width - left - right);
   const y = (value) => height - bottom - (value / axis.top) * (height - top - bottom);
   const marks = axis.marks.map((value) => [

@@ -6,7 +6,7 @@ import { layout } from "./graph.js";
 import { setShape, shape, STATES } from "./state.js";
 import { between, duration, number } from "./time.js";
 
-const ROOM = 25; // letters of a scope that fit into a node
+const ROOM = 22; // letters of a scope that fit into a node
 const EDGE = 18; // pixels around the drawing, for focus rings
 
 export class Drawing {
@@ -91,10 +91,10 @@ export class Drawing {
       const counts = Object.fromEntries(STATES.map((state) => [state, 0]));
       for (const row of rows) counts[row.state] += 1;
       const state = worst(counts);
-      const words = many ? manyWords(rows.length, counts) : oneWords(rows[0]);
+      const words = many ? manyWords(counts) : oneWords(rows[0]);
       drawn.done = counts.completed + counts.partial === rows.length;
       setShape(icon, state);
-      setText(name, `${node.type ?? "(adopted row)"}${many ? ` × ${number(rows.length)}` : ""}`);
+      setText(name, `${many ? `${number(rows.length)} × ` : ""}${node.type ?? "(adopted row)"}`);
       setText(facts, words);
       setText(scope, scopes(rows));
       scope.hidden = !scope.textContent;
@@ -127,11 +127,13 @@ export class Drawing {
   }
 }
 
-/** Of many, the first and the last: they are often numbered or dated. */
+/** Of many, what the first and the last have in common: they are often numbered or dated. */
 function scopes(rows) {
   const first = rows[0].scope ?? "";
   const last = rows.at(-1).scope ?? "";
-  const all = first === last ? first : `${first} … ${last}`;
+  let same = 0;
+  while (same < first.length && first[same] === last[same]) same += 1;
+  const all = first === last ? first : `${first.slice(0, same)}…`;
   // The end of a scope tells jobs apart, so it is the beginning that is cut.
   return all.length > ROOM ? `…${all.slice(1 - ROOM)}` : all;
 }
@@ -142,9 +144,9 @@ function worst(counts) {
   return "completed";
 }
 
-function manyWords(all, counts) {
-  const parts = [`${number(counts.completed)} of ${number(all)} done`];
-  for (const state of ["running", "failed", "partial", "cancelled"]) if (counts[state]) parts.push(`${number(counts[state])} ${state}`);
+function manyWords(counts) {
+  const parts = [`${number(counts.completed)} done`];
+  for (const state of ["failed", "partial", "running", "cancelled"]) if (counts[state]) parts.push(`${number(counts[state])} ${state}`);
   return parts.join(", ");
 }
 

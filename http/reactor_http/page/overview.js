@@ -135,7 +135,7 @@ export class OverviewView {
       chart({ width, title: "Throughput", unit: "jobs per second", from, to, gap: wide * 1.5, format: short, series: [{ name: "created", kind: "third", points: perSecond("created") }, { name: "ended", kind: "first", points: perSecond("finished") }] }),
       chart({ width, title: "Failures", unit: "jobs per second", from, to, gap: wide * 1.5, format: short, series: [{ name: "failed", kind: "bad", points: perSecond("failed") }] }),
       durations,
-      chart({ width, title: "Queued", unit: "jobs, since this view was opened", from: opened, to: Math.max(to, opened + 60000), gap: EVERY * 3, format: short, series: [{ name: "due and not running", kind: "first", points: this.#depth }] }),
+      chart({ width, whole: true, title: "Queued", unit: "jobs, since this view was opened", from: opened, to: Math.max(to, opened + 60000), gap: EVERY * 3, format: short, series: [{ name: "due and not running", kind: "first", points: this.#depth }] }),
     );
   }
 
@@ -180,7 +180,7 @@ function pods(workers) {
       (worker.job_types ?? []).join(", "),
     ];
   });
-  return simple("Pods", ["Pod", "Load", "Last heartbeat", "Started", "Woken by notification", "By poll", "Of them missed before", "Types"], rows, "No pod has shown itself within the hour. Start one: reactor worker --app your.handlers");
+  return simple("Pods", ["Pod", "Load", "Last heartbeat", "Started", "Woken by notification", "Woken by poll", "Missed notifications", "Types"], rows, "No pod has shown itself within the hour. Start one: reactor worker --app your.handlers");
 }
 
 const counted = (count) => (count === undefined ? "–" : number(count));
