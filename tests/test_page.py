@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+from uuid import uuid4
 
 import pytest
 import pytest_asyncio
@@ -88,7 +89,7 @@ async def tab(browser: Browser, site: Site) -> AsyncIterator[Callable[..., Await
     yield open_tab
     for tab in tabs:
         assert tab.complaints == []
-        assert await tab.page.evaluate("window.violations") == []
+        assert tab.page.is_closed() or await tab.page.evaluate("window.violations") == []
     for context in contexts:
         await context.close()
 
@@ -174,6 +175,20 @@ async def test_a_server_that_goes_and_returns_is_noticed_and_caught_up_with(
         await expect(seen.connection).to_have_text("Live")
         await expect(seen.page.locator(".banner")).to_be_hidden()
         assert await seen.page.evaluate("window.isTheSamePage")
+
+
+async def test_a_stream_that_is_refused_is_told_with_its_reason(tab: Any, databases: Databases, tmp_path: Path) -> None:
+    seen = await tab(f"?pipeline={uuid4()}")
+    await expect(seen.page.locator("h1")).to_have_text("No such pipeline")
+    await expect(seen.connection).to_have_text("Not available")
+    async with site_on(databases, tmp_path, works=False, max_streams="1") as narrow:
+        first = await tab(base=narrow.address)
+        await expect(first.connection).to_have_text("Live")
+        second = await tab(base=narrow.address)
+        await expect(second.page.locator(".banner")).to_contain_text(re.compile("streams.*Trying again", re.S))
+        await first.page.close()
+        first.complaints = []
+        await expect(second.connection).to_have_text("Live")
 
 
 COUNT_STREAMS = """

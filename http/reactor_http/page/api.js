@@ -23,7 +23,7 @@ export class Refused extends Error {
 export class Unreachable extends Error {
   constructor() {
     super("The server does not answer.");
-    this.words = "The server does not answer. Nothing was changed, as far as this page knows.";
+    this.words = "The server does not answer.";
   }
 }
 
@@ -40,6 +40,20 @@ export async function renewToken() {
   // Several requests may be refused at once: the person is asked once.
   asking ??= askForToken(sessionStorage.getItem(KEPT) !== null).finally(() => { asking = null; });
   sessionStorage.setItem(KEPT, await asking);
+}
+
+/** Why a stream can't be opened: a Refused, an Unreachable, or null if it can be now, or a new stream token is all it needs. */
+export async function probe(address) {
+  const stop = new AbortController();
+  try {
+    const response = await fetch(address, { signal: stop.signal, cache: "no-store" });
+    if (response.ok || response.status === 401) return null;
+    return new Refused(response.status, await response.json().catch(() => ({})));
+  } catch {
+    return new Unreachable();
+  } finally {
+    stop.abort();
+  }
 }
 
 async function call(method, path, body) {

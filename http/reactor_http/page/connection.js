@@ -4,7 +4,7 @@ import { h, setText } from "./dom.js";
 import { clock, now } from "./time.js";
 
 const WORDS = {
-  connecting: "Connecting", live: "Live", "catching up": "Catching up", reconnecting: "Reconnecting", paused: "Paused", gone: "Not found",
+  connecting: "Connecting", live: "Live", "catching up": "Catching up", reconnecting: "Reconnecting", paused: "Paused", gone: "Not available",
 };
 
 export class ConnectionSign {
@@ -32,11 +32,12 @@ export class ConnectionSign {
   #draw() {
     this.sign.dataset.state = this.#state;
     setText(this.#word, WORDS[this.#state]);
+    // Refusals come with their reason, e.g. too many streams.
     const away = this.#state === "reconnecting" && Boolean(this.#facts.retryAt);
     this.#banner.hidden = !away && !(this.#state === "reconnecting" && !this.#banner.hidden);
     if (this.#banner.hidden) return;
     const wait = Math.max(0, Math.ceil((this.#facts.retryAt - Date.now()) / 1000));
     const seen = this.#since ? ` What you see is from ${clock(this.#since)}.` : "";
-    setText(this.#said, `The server does not answer.${seen} ${wait ? `Trying again in ${wait} s.` : "Trying again …"}`);
+    setText(this.#said, `${this.#facts.words ?? "The connection was lost."}${seen} ${wait ? `Trying again in ${wait} s.` : "Trying again …"}`);
   }
 }

@@ -90,7 +90,7 @@ export class Stream {
     source.onerror = () => {
       if (this.#source !== source) return;
       this.#drop();
-      this.#diagnose();
+      this.#diagnose(address);
     };
     for (const name of NAMES) {
       source.addEventListener(name, (event) => {
@@ -109,18 +109,12 @@ export class Stream {
     this.#tell("live");
   }
 
-  /** An EventSource does not say why it failed; a plain request does. */
-  async #diagnose() {
+  /** An EventSource does not say why it failed; the same request by other means does. */
+  async #diagnose(address) {
     this.#tell("reconnecting");
     const attempt = this.#opened;
-    try {
-      const known = this.#pipeline ? await api.get(`v1/jobs?pipeline_id=${encodeURIComponent(this.#pipeline)}&limit=1`) : await api.get("v1/me");
-      if (attempt !== this.#opened || this.#closed) return;
-      if (known.jobs && !known.jobs.length) this.#tell("gone", { words: "There is no such pipeline. It may have been pruned." });
-      else this.#failed(null);
-    } catch (error) {
-      if (attempt === this.#opened) this.#failed(error);
-    }
+    const problem = await api.probe(address);
+    if (attempt === this.#opened && !this.#closed) this.#failed(problem);
   }
 
   #failed(error) {
@@ -132,7 +126,7 @@ export class Stream {
     // The first try comes at once-ish; later ones are spread, so that a server that returns is not met by all at once.
     const wait = Math.min(LONGEST, 500 * 2 ** this.#failures) * (0.5 + Math.random() / 2);
     this.#failures += 1;
-    this.#tell("reconnecting", { retryAt: Date.now() + wait, words: error?.message });
+    this.#tell("reconnecting", { retryAt: Date.now() + wait, words: error?.words ?? error?.message });
     this.#timer = setTimeout(() => this.#connect(), wait);
   }
 
