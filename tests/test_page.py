@@ -356,6 +356,34 @@ async def test_why_nothing_runs_is_told(tab: Any, site: Site) -> None:
     await expect(seen.page.locator(".panel .why")).to_contain_text("handler for nobody.knows.this")
 
 
+async def test_the_overview_tells_of_pods_queues_and_types(tab: Any, site: Site, broken: str) -> None:
+    await site.submit([NewJob(job_type="nobody.has.this")])
+    seen = await tab("?view=overview")
+    pod = seen.page.get_by_role("region", name="Pods").get_by_role("row", name="pod-1")
+    await expect(pod).to_contain_text(re.compile(r"\d+ of 10"))
+    await expect(pod).to_contain_text("simulate.year")
+    await expect(seen.page.get_by_role("region", name="Queues")).to_contain_text("default")
+    await expect(seen.page.get_by_role("region", name="by type")).to_contain_text("forecast.region")
+    await expect(seen.page.locator("figure.chart svg")).to_have_count(4)
+    await expect(seen.page.locator(".tile", has_text="Failed").locator("b")).not_to_have_text("0")
+    await expect(seen.page.locator("main > .empty")).to_be_hidden()
+
+
+async def test_charts_begin_at_zero_and_show_gaps_as_gaps(tab: Any) -> None:
+    seen = await tab("?view=overview")
+    scales, parts, drawn = await seen.page.evaluate("""async () => {
+      const { chart, scale, stretches } = await import(new URL("chart.js", location.href));
+      const points = [[0, 1], [10, 2], [20, null], [30, 3], [40, 4], [90, 5]];
+      const series = [{ name: "n", kind: "first", points }];
+      const figure = chart({ title: "t", unit: "u", from: 0, to: 100, gap: 15, series });
+      const marks = [0, 0.7, 9, 1234].map((largest) => scale(largest).marks);
+      return [marks, stretches(points, 15).map((part) => part.length), figure.querySelectorAll(".line").length];
+    }""")
+    assert scales == [[0, 1], [0, 0.5, 1], [0, 5, 10], [0, 500, 1000, 1500]]
+    assert parts == [2, 2, 1]
+    assert drawn == 2
+
+
 async def test_a_view_can_be_shared_and_back_goes_back(tab: Any, site: Site, broken: str) -> None:
     done = await site.submit([NewJob(job_type="noop", scope="only/this/one")])
     seen = await tab()
@@ -414,11 +442,14 @@ async def test_the_keyboard_is_enough(tab: Any, site: Site, broken: str) -> None
 
 async def test_a_phone_is_wide_enough(tab: Any, broken: str) -> None:
     seen = await tab(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
-    for view in [*VIEWS, "?pipeline={0}&job=1"]:
+    for view in VIEWS:
         await seen.open(view.format(broken))
         await expect(seen.connection).to_have_text("Live")
         await expect(seen.page.locator("main .empty:visible", has_text="Loading")).to_have_count(0)
         assert await seen.page.evaluate("document.documentElement.scrollWidth") <= 390, view
+    await seen.page.get_by_role("link", name="simulate.year").click()
+    await expect(seen.page.locator(".panel table.grid")).to_be_visible()
+    assert await seen.page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -431,12 +462,15 @@ async def test_accessibility_checks_find_nothing_serious(tab: Any, broken: str, 
         if view == "?pipeline={0}":
             await seen.node("forecast.region").click()
             await expect(seen.page.locator(".attempts .error")).to_be_visible()
+            assert await serious(seen) == []
             await seen.page.locator(".panel").get_by_role("button", name="Retry").click()
-        found = (await Axe().run(seen.page)).response["violations"]
-        serious = [
-            (rule["id"], rule["nodes"][0]["html"]) for rule in found if rule["impact"] in ("serious", "critical")
-        ]
-        assert serious == [], view
+        assert await serious(seen) == [], view
+
+
+async def serious(seen: Tab) -> list[tuple[str, str]]:
+    """Rules that are broken badly, and the first place where each is."""
+    found = (await Axe().run(seen.page)).response["violations"]
+    return [(rule["id"], rule["nodes"][0]["html"]) for rule in found if rule["impact"] in ("serious", "critical")]
 
 
 HOSTILE = [

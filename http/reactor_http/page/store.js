@@ -45,6 +45,8 @@ export class PipelineStore {
   }
 }
 
+const MOST = 5000; // pipelines kept by a page that stays open for weeks
+
 /** Many pipelines, newest first. */
 export class PipelinesStore {
   rows = new Map();
@@ -58,11 +60,18 @@ export class PipelinesStore {
       this.rows.clear();
     } else if (name === "pipeline") {
       this.put(data);
+      if (this.rows.size > MOST) this.#forget();
     }
   }
 
   put(row) {
     this.rows.set(row.pipeline_id, { ...this.rows.get(row.pipeline_id), ...row });
+  }
+
+  /** The oldest of those that have ended, a tenth at a time. */
+  #forget() {
+    const ended = this.sorted().filter((row) => row.state !== "running");
+    for (const row of ended.slice(-MOST / 10)) this.rows.delete(row.pipeline_id);
   }
 
   sorted() {
