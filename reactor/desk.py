@@ -30,6 +30,7 @@ _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 2.0
 _NEVER = float("inf")
 
+_TOO_MANY = 4
 _KINDS = {1: "job", 2: "step", 3: "pipeline"}
 
 
@@ -234,9 +235,13 @@ def pipelines_desk(line: Line) -> Desk:
 
 def overview_desk(line: Line) -> Desk:
     """For readers of all pipelines, who see their states and not their jobs."""
-    return Desk(
-        line, statements.OVERVIEW, lambda ask: (ask.tip, [cursor for _, cursor in ask.newcomers], AT_MOST), gap=1.0
-    )
+    return Desk(line, statements.OVERVIEW, _overview_arguments, gap=1.0)
+
+
+def _overview_arguments(ask: Question) -> tuple[object, ...]:
+    cursors = [cursor for _, cursor in ask.newcomers]
+    oldest = min((cursor[0] for cursor in cursors if cursor), default=None)
+    return ask.tip, cursors, AT_MOST, oldest
 
 
 def _by_topic(
@@ -267,7 +272,7 @@ def _end_of(topic: Topic, rows: list[asyncpg.Record]) -> str | None:
 
 
 def _is_too_much(topic: Topic, rows: list[asyncpg.Record]) -> bool:
-    return topic.pipeline_id is None and len(rows) > AT_MOST
+    return topic.pipeline_id is None and (len(rows) > AT_MOST or any(row["rank"] == _TOO_MANY for row in rows))
 
 
 def _why_not(cursor: Cursor, here: Cursor) -> str:

@@ -313,6 +313,23 @@ async def test_an_overview_in_which_too_much_changed_starts_over(
         assert [event.kind for event in await events_until(response, "snapshot")] == ["reset", "snapshot"]
 
 
+async def test_an_overview_from_long_ago_starts_over_before_all_that_happened_is_read(
+    database: str, connection: Connection
+) -> None:
+    await insert(connection, uuid4())
+    feed = Feed(database, database)
+    running = asyncio.create_task(feed.run())
+    reader = feed.join(None, None)
+    then = (await reader.next()).cursor
+    feed.leave(reader)
+    await insert(connection, uuid4(), count=20_001)
+    reader = feed.join(None, then)
+    batch = await reader.next()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert (batch.is_snapshot, batch.reset) == (True, "too much has changed since")
+
+
 # What it costs
 
 
