@@ -1,8 +1,25 @@
 """Turns the jobs that were sent into a pipeline: names become places."""
 
+from pydantic_core import from_json
+
 from reactor.pipeline import Node, Pipeline
 from reactor_http.read import unusable
 from reactor_http.wire import PipelineSent
+
+MOST_NEEDS = 100_000
+
+
+def check_needs(body: bytes) -> None:
+    """Each would cost more than ten microseconds to be read in full, and a body has room for four million."""
+    try:
+        sent = from_json(body)
+    except ValueError:
+        return  # who reads it says why
+    jobs = sent.get("jobs") if isinstance(sent, dict) else None
+    lists = [job.get("depends_on") for job in jobs if isinstance(job, dict)] if isinstance(jobs, list) else []
+    needs = sum(len(one) for one in lists if isinstance(one, list))
+    if needs > MOST_NEEDS:
+        raise unusable({"jobs": f"have {needs:,} dependencies in all, and may have {MOST_NEEDS:,}"})
 
 
 def plan(sent: PipelineSent) -> tuple[Pipeline, list[str]]:
