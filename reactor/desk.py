@@ -167,7 +167,10 @@ class Desk:
         self, rows: list[asyncpg.Record], here: Cursor, watched: list[Topic], groups: list[list[Reader]]
     ) -> None:
         if self._tip is not None and self._tip.epoch != here.epoch:
-            self._start_over(watched, "the database is another one, or was restored or failed over")
+            self._start_over(
+                [one for topic in watched for one in topic.readers],
+                "the database is another one, or was restored or failed over",
+            )
             watched = []
         answers = {place: list(answer) for place, answer in groupby(rows, key=lambda row: row["place"])}
         self._tell_watchers(answers.get(0, []), here, watched)
@@ -177,9 +180,12 @@ class Desk:
     def _tell_watchers(self, rows: list[asyncpg.Record], here: Cursor, watched: list[Topic]) -> None:
         for topic, answer in _by_topic(rows, {topic.pipeline_id: topic for topic in watched}):
             if _is_too_much(topic, answer):
-                self._start_over([topic], "too much has changed at once")
+                self._start_over(list(topic.readers), "too much has changed at once")
             elif changes := _changes(topic, answer):
                 topic.add(changes, here, _end_of(topic, answer), self.ticks)
+                if topic.pipeline_id is None:
+                    # What a slow one has not been given would grow for as long as it takes.
+                    self._start_over(topic.behind(AT_MOST), "too much has changed since")
 
     def _welcome(self, group: list[Reader], rows: list[asyncpg.Record], here: Cursor) -> None:
         topic, cursor, reset = group[0].topic, group[0].cursor, group[0].reset
@@ -205,11 +211,10 @@ class Desk:
                 reader.give(batch, self.ticks)
                 reader.topic.readers.add(reader)
 
-    def _start_over(self, topics: list[Topic], why: str) -> None:
-        for topic in topics:
-            for reader in list(topic.readers):
-                topic.readers.discard(reader)
-                self._again(reader, why)
+    def _start_over(self, readers: list[Reader], why: str) -> None:
+        for reader in readers:
+            reader.topic.readers.discard(reader)
+            self._again(reader, why)
 
     def _again(self, reader: Reader, why: str) -> None:
         if not reader.is_gone:
