@@ -30,6 +30,7 @@ def plan(sent: PipelineSent) -> tuple[Pipeline, list[str]]:
         if name in places:
             raise unusable({f"jobs[{place}].name": f"is the name of jobs[{places[name]}] already"})
         places[name] = place
+    _check_alone(sent)
     pipeline = Pipeline(sent.pipeline_id)
     nodes = [Node(pipeline, place + 1) for place in range(len(sent.jobs))]
     for place, job in enumerate(sent.jobs):
@@ -51,3 +52,17 @@ def plan(sent: PipelineSent) -> tuple[Pipeline, list[str]]:
             **job.options(),
         )
     return pipeline, names
+
+
+def _check_alone(sent: PipelineSent) -> None:
+    """The database would refuse the second for the sake of the first, and take both back."""
+    holders: dict[tuple[str, str | None, str | None], int] = {}
+    for place, job in enumerate(sent.jobs):
+        held = {"idempotency_key": (job.job_type, job.idempotency_key), "scope": (None, job.scope)}
+        for field, (kind, value) in held.items():
+            if value is None or (field == "scope" and not job.exclusive):
+                continue
+            other = holders.setdefault((field, kind, value), place)
+            if other != place:
+                what = "and exclusive there too" if field == "scope" else "for the same type"
+                raise unusable({f"jobs[{place}].{field}": f"is that of jobs[{other}] already, {what}"})
