@@ -30,6 +30,7 @@ _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 2.0
 _NEVER = float("inf")
 
+_TOO_MANY = 4
 _KINDS = {1: "job", 2: "step", 3: "pipeline"}
 
 
@@ -166,7 +167,10 @@ class Desk:
         self, rows: list[asyncpg.Record], here: Cursor, watched: list[Topic], groups: list[list[Reader]]
     ) -> None:
         if self._tip is not None and self._tip.epoch != here.epoch:
-            self._start_over(watched, "the database is another one, or was restored or failed over")
+            self._start_over(
+                [one for topic in watched for one in topic.readers],
+                "the database is another one, or was restored or failed over",
+            )
             watched = []
         answers = {place: list(answer) for place, answer in groupby(rows, key=lambda row: row["place"])}
         self._tell_watchers(answers.get(0, []), here, watched)
@@ -176,9 +180,12 @@ class Desk:
     def _tell_watchers(self, rows: list[asyncpg.Record], here: Cursor, watched: list[Topic]) -> None:
         for topic, answer in _by_topic(rows, {topic.pipeline_id: topic for topic in watched}):
             if _is_too_much(topic, answer):
-                self._start_over([topic], "too much has changed at once")
+                self._start_over(list(topic.readers), "too much has changed at once")
             elif changes := _changes(topic, answer):
                 topic.add(changes, here, _end_of(topic, answer), self.ticks)
+                if topic.pipeline_id is None:
+                    # What a slow one has not been given would grow for as long as it takes.
+                    self._start_over(topic.behind(AT_MOST), "too much has changed since")
 
     def _welcome(self, group: list[Reader], rows: list[asyncpg.Record], here: Cursor) -> None:
         topic, cursor, reset = group[0].topic, group[0].cursor, group[0].reset
@@ -204,11 +211,10 @@ class Desk:
                 reader.give(batch, self.ticks)
                 reader.topic.readers.add(reader)
 
-    def _start_over(self, topics: list[Topic], why: str) -> None:
-        for topic in topics:
-            for reader in list(topic.readers):
-                topic.readers.discard(reader)
-                self._again(reader, why)
+    def _start_over(self, readers: list[Reader], why: str) -> None:
+        for reader in readers:
+            reader.topic.readers.discard(reader)
+            self._again(reader, why)
 
     def _again(self, reader: Reader, why: str) -> None:
         if not reader.is_gone:
@@ -234,9 +240,13 @@ def pipelines_desk(line: Line) -> Desk:
 
 def overview_desk(line: Line) -> Desk:
     """For readers of all pipelines, who see their states and not their jobs."""
-    return Desk(
-        line, statements.OVERVIEW, lambda ask: (ask.tip, [cursor for _, cursor in ask.newcomers], AT_MOST), gap=1.0
-    )
+    return Desk(line, statements.OVERVIEW, _overview_arguments, gap=1.0)
+
+
+def _overview_arguments(ask: Question) -> tuple[object, ...]:
+    cursors = [cursor for _, cursor in ask.newcomers]
+    oldest = min((cursor[0] for cursor in cursors if cursor), default=None)
+    return ask.tip, cursors, AT_MOST, oldest
 
 
 def _by_topic(
@@ -267,7 +277,7 @@ def _end_of(topic: Topic, rows: list[asyncpg.Record]) -> str | None:
 
 
 def _is_too_much(topic: Topic, rows: list[asyncpg.Record]) -> bool:
-    return topic.pipeline_id is None and len(rows) > AT_MOST
+    return topic.pipeline_id is None and (len(rows) > AT_MOST or any(row["rank"] == _TOO_MANY for row in rows))
 
 
 def _why_not(cursor: Cursor, here: Cursor) -> str:

@@ -2,12 +2,15 @@
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from itertools import takewhile
+from itertools import islice, takewhile
 from uuid import UUID
 
 from reactor.cursor import Cursor
 
 _NEVER = 2**63
+# How feed.sql ends a job that its readers know already.
+_EDGES = '"depends_on":'
+_NO_EDGES = '"depends_on":null}'
 
 
 class Change:
@@ -113,6 +116,8 @@ class Topic:
         """Newest last. Only what somebody has not been given."""
         self._newest: Batch
         self._before = 0
+        self._state: str | None = None
+        self._state_stamp = 0
 
     def add(self, changes: Sequence[Change], cursor: Cursor, state: str | None, stamp: int) -> None:
         """All readers will be given these, or what becomes of them until they ask."""
@@ -120,8 +125,9 @@ class Topic:
         self._before, self.stamp = self.stamp, stamp
         for change in changes:
             change.stamp = stamp
-            self._rows.pop(change.key, None)
-            self._rows[change.key] = change
+            self._rows[change.key] = _with_edges(change, self._rows.pop(change.key, None))
+        if any(change.kind == "pipeline" for change in changes):
+            self._state, self._state_stamp = state, stamp
         self._newest = Batch(changes, cursor, state)
         for reader in self.readers:
             reader.wake()
@@ -131,12 +137,27 @@ class Topic:
             return self._newest
         changes = list(takewhile(lambda change: change.stamp > stamp, reversed(self._rows.values())))
         changes.reverse()
-        return Batch(changes, self._newest.cursor, self._newest.state)
+        return Batch(changes, self._newest.cursor, self._state if self._state_stamp > stamp else None)
+
+    def behind(self, most: int) -> list[Reader]:
+        """Readers who have not been given more than `most` rows."""
+        beyond = next(islice(reversed(self._rows.values()), most, None), None)
+        return [reader for reader in self.readers if beyond and reader.stamp < beyond.stamp]
 
     def _forget(self) -> None:
         oldest = min((reader.stamp for reader in self.readers), default=self.stamp)
         for key in [change.key for change in takewhile(lambda c: c.stamp <= oldest, self._rows.values())]:
             del self._rows[key]
+
+
+def _with_edges(change: Change, before: Change | None) -> Change:
+    """For those who have not been given what it was before, and so don't know what the job depends on."""
+    if before is None or not change.body.endswith(_NO_EDGES) or before.body.endswith(_NO_EDGES):
+        return change
+    edges = before.body.rpartition(_EDGES)[2]
+    whole = Change(change.kind, change.key, change.body.removesuffix(_NO_EDGES) + _EDGES + edges)
+    whole.stamp = change.stamp
+    return whole
 
 
 def grouped(readers: Iterable[Reader]) -> list[list[Reader]]:

@@ -114,7 +114,9 @@ async def test_a_server_whose_feed_hears_nothing_is_not_ready(
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
             probe = Probe(client)
             assert await probe.is_ready(), "nobody watches anything: there is no feed that could be missed"
-            assert await app.state.edge.streams.open("somebody", None, None)
+            assert await app.state.edge.streams.open(
+                "somebody", None, None, reset="", follows=False, is_welcome=lambda: True
+            )
             await until(probe.is_ready)
             await cut_off()
 
@@ -259,3 +261,15 @@ async def test_the_databases_address_is_not_told() -> None:
         answer = await client.get("/health/ready")
     assert answer.status_code == 503
     assert answer.json() == {"status": "unavailable", "database": "unreachable", "feed": "ok"}
+
+
+async def test_a_database_that_keeps_us_waiting_for_a_lock_is_not_well(database: str, connection: Connection) -> None:
+    app = create_app(database)
+    async with (
+        connection.transaction(),
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client,
+        asyncio.timeout(15),
+    ):
+        await connection.execute("lock table reactor.alembic_version in access exclusive mode")
+        answer = await client.get("/health/ready")
+    assert (answer.status_code, answer.json()["database"]) == (503, "unreachable")

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -171,6 +172,29 @@ async def test_eight_megabytes_of_jobs_are_taken(api: httpx.AsyncClient) -> None
 async def test_an_address_that_can_not_be_used_says_what_is_wrong(api: httpx.AsyncClient, path: str) -> None:
     [error] = is_problem(await api.get(path), 422)["errors"]
     assert error["field"] in ("limit", "before", "state", "stat", "tag", "q", "job_id", "pipeline_id")
+
+
+async def test_an_address_full_of_one_name_holds_nobody_up(api: httpx.AsyncClient) -> None:
+    began = time.monotonic()
+    problem = is_problem(await api.get("/v1/jobs?" + "&".join(["a"] * 30_000)), 422)
+    assert problem["errors"] == [{"field": "a", "message": "is given twice"}]
+    assert time.monotonic() - began < 5, "it took a minute when each was looked for among all"
+
+
+async def test_more_wrong_fields_than_anybody_reads_are_counted_only(api: httpx.AsyncClient) -> None:
+    body = {"job_type": "work"} | {f"x{number}": 1 for number in range(20_000)}
+    problem = is_problem(await api.post("/v1/jobs", json=body), 422)
+    assert (problem["detail"], "errors" in problem) == ("20,000 fields can't be used.", False)
+
+
+async def test_jobs_with_too_many_dependencies_are_refused_before_these_are_read(api: httpx.AsyncClient) -> None:
+    jobs = [{"job_type": "work", "depends_on": [1] * 10_000} for _ in range(400)]
+    began = time.monotonic()
+    problem = is_problem(await api.post("/v1/pipelines", json={"jobs": jobs}), 422)
+    assert problem["errors"] == [
+        {"field": "jobs", "message": "have 4,000,000 dependencies in all, and may have 100,000"}
+    ]
+    assert time.monotonic() - began < 10, "it took a minute, and gigabytes, when all were read"
 
 
 async def test_unknown_things_and_methods_are_problems_too(api: httpx.AsyncClient) -> None:

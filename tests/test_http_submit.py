@@ -214,3 +214,14 @@ async def test_a_locked_row_is_waited_for_and_then_answered_503(
         await other.execute("lock table reactor.jobs in access exclusive mode")
         refused = await api.post("/v1/jobs", json={"job_type": "work"})
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"), [({"idempotency_key": "k"}, "idempotency_key"), ({"scope": "s", "exclusive": True}, "scope")]
+)
+async def test_jobs_of_one_pipeline_that_exclude_each_other_are_refused(
+    api: httpx.AsyncClient, connection: Connection, fields: dict[str, Any], field: str
+) -> None:
+    answer = await api.post("/v1/pipelines", json={"jobs": [{"job_type": "work"} | fields] * 2})
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, f"jobs[1].{field}")
+    assert await connection.fetchval("select count(*) from reactor.jobs") == 0

@@ -403,7 +403,8 @@ async def test_metrics_tell_of_streams_and_their_feed_once_there_is_one(database
         answer = await client.get("/metrics")
         assert value_of(answer, "reactor_streams") == 0
         assert value_of(answer, "reactor_feed_listening") is None
-        assert await app.state.edge.streams.open("somebody", None, None)
+        stream = app.state.edge.streams.open("somebody", None, None, reset="", follows=False, is_welcome=lambda: True)
+        assert await stream
         await until(lambda: app.state.edge.streams.feed.is_listening)
         answer = await client.get("/metrics")
         assert value_of(answer, "reactor_streams") == 1

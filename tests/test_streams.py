@@ -313,6 +313,23 @@ async def test_an_overview_in_which_too_much_changed_starts_over(
         assert [event.kind for event in await events_until(response, "snapshot")] == ["reset", "snapshot"]
 
 
+async def test_an_overview_from_long_ago_starts_over_before_all_that_happened_is_read(
+    database: str, connection: Connection
+) -> None:
+    await insert(connection, uuid4())
+    feed = Feed(database, database)
+    running = asyncio.create_task(feed.run())
+    reader = feed.join(None, None)
+    then = (await reader.next()).cursor
+    feed.leave(reader)
+    await insert(connection, uuid4(), count=20_001)
+    reader = feed.join(None, then)
+    batch = await reader.next()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert (batch.is_snapshot, batch.reset) == (True, "too much has changed since")
+
+
 # What it costs
 
 
@@ -403,6 +420,121 @@ async def test_a_client_that_reads_slowly_gets_the_newest_states_and_nothing_in_
         feed.leave(reader)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+@asynccontextmanager
+async def feeding(url: str) -> AsyncIterator[Feed]:
+    feed = Feed(url, url)
+    running = asyncio.create_task(feed.run())
+    try:
+        yield feed
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_slow_reader_is_told_the_edges_of_a_job_that_changed_after_it_was_new(
+    database: str, connection: Connection
+) -> None:
+    pipeline_id = uuid4()
+    (first,) = await insert(connection, pipeline_id)
+    async with feeding(database) as feed, asyncio.timeout(20):
+        slow, quick = feed.join(pipeline_id, None), feed.join(pipeline_id, None)
+        await asyncio.gather(slow.next(), quick.next())
+        async with connection.transaction():
+            (second,) = await insert(connection, pipeline_id)
+            await connection.execute("insert into reactor.dependencies values ($1, $2)", second, first)
+        await quick.next()
+        await connection.execute("update reactor.jobs set status_message = '}' where id = $1", second)
+        told = [json.loads((await reader.next()).changes[0].body) for reader in (quick, slow)]
+    assert [(job["id"], job["status_message"], job["depends_on"]) for job in told] == [
+        (second, "}", None),
+        (second, "}", [first]),
+    ]
+
+
+async def test_a_slow_reader_learns_of_the_end_also_if_a_step_changed_after_it(
+    database: str, connection: Connection
+) -> None:
+    pipeline_id = uuid4()
+    (job_id,) = await insert(connection, pipeline_id)
+    await connection.execute("insert into reactor.steps (job_id, name, position) values ($1, 'a', 1)", job_id)
+    async with feeding(database) as feed, asyncio.timeout(20):
+        slow, quick = feed.join(pipeline_id, None), feed.join(pipeline_id, None)
+        await asyncio.gather(slow.next(), quick.next())
+        await set_state(connection, [job_id], "completed")
+        assert (await quick.next()).state == "completed"
+        await connection.execute("update reactor.steps set state = 'skipped'")
+        assert (await quick.next()).state is None
+        assert (await slow.next()).state == "completed"
+
+
+async def test_what_a_slow_reader_of_the_overview_has_not_been_given_does_not_grow(
+    database: str, connection: Connection
+) -> None:
+    await insert(connection, uuid4())
+    async with feeding(database) as feed, asyncio.timeout(30):
+        slow, quick = feed.join(None, None), feed.join(None, None)
+        await asyncio.gather(slow.next(), quick.next())
+        for _ in range(2):
+            await connection.execute("insert into reactor.jobs (job_type) select 'work' from generate_series(1, 300)")
+            assert len((await quick.next()).changes) == 300
+        batch = await slow.next()
+    assert (batch.is_snapshot, batch.reset, len(batch.changes)) == (True, "too much has changed since", 100)
+
+
+async def test_a_stream_that_must_start_over_ends_when_its_pipeline_was_pruned(
+    database: str, connection: Connection, until: Until, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipeline_id = uuid4()
+    await insert(connection, pipeline_id)
+    async with (
+        serving(database) as (address, edge),
+        open_stream(address, f"/v1/pipelines/{pipeline_id}/events") as response,
+    ):
+        events = read_events(response)
+        assert (await anext(events)).kind == "snapshot"
+        await connection.execute("delete from reactor.jobs")
+        assert edge.streams.feed
+        desk = edge.streams.feed.desks["pipelines"]
+        desk._start_over(list(desk.topics[pipeline_id].readers), "for a test")
+        async with asyncio.timeout(10):
+            assert [event async for event in events] == []
+        await until(lambda: edge.streams.count == 0)
+    assert "Traceback" not in caplog.text
+    assert "ASGI" not in caplog.text
+
+
+async def test_the_head_of_a_stream_is_answered_and_no_stream(
+    connection: Connection, start_server: StartServer
+) -> None:
+    server = await start_server(MAX_STREAMS=1)
+    async with httpx.AsyncClient(base_url=server.address, timeout=10) as client:
+        for _ in range(2):
+            answer = await client.head("/v1/events")
+            assert (answer.status_code, answer.headers["content-type"].partition(";")[0]) == (200, "text/event-stream")
+        assert (await client.get("/health/live")).status_code == 200
+
+
+async def test_times_that_no_calendar_has_are_sent_as_the_last_one(database: str, connection: Connection) -> None:
+    pipeline_id = uuid4()
+    await insert(connection, pipeline_id)
+    await connection.execute("update reactor.jobs set run_after = 'infinity'")
+    async with feeding(database) as feed, asyncio.timeout(20):
+        (job, *_) = (await feed.join(pipeline_id, None).next()).changes
+    assert json.loads(job.body)["run_after"] == "9999-12-31T23:59:59.999999+00:00"
+
+
+async def test_who_opens_a_stream_while_the_server_stops_is_told_at_once(until: Until, tmp_path: Path) -> None:
+    app = create_app(f"postgresql:///none?host={tmp_path}")
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+        asking = asyncio.create_task(client.get("/v1/events"))
+        await until(lambda: app.state.edge.streams.feed)
+        began = time.monotonic()
+        await app.state.edge.close()
+        answer = await asking
+    assert (answer.status_code, answer.json()["detail"]) == (503, "This server is shutting down.")
+    assert time.monotonic() - began < 3
 
 
 async def test_a_client_that_stops_reading_is_dropped_at_the_deadline_and_leaves_nothing(

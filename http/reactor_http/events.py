@@ -40,6 +40,9 @@ async def _stream(request: Request, pipeline: UUID | None) -> Response:
     last_seen = request.headers.get("last-event-id") or asked.last_event_id
     cursor = parse(last_seen)
     reset = "the cursor is none of ours" if last_seen and cursor is None else ""
+    if request.method == "HEAD":
+        # Nothing would come, and the client would wait for the end of it with its next request.
+        return Response(media_type="text/event-stream")
     edge = edge_of(request)
     stream = await edge.streams.open(
         caller.name,

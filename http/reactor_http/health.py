@@ -1,5 +1,7 @@
 """Tells orchestrators whether this process lives, and whether it can do its work."""
 
+import asyncio
+
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
@@ -47,9 +49,11 @@ class Ready:
 async def _database(edge: Edge) -> dict[str, str]:
     """By a new connection, since that is what would fail."""
     try:
-        async with connect(
-            edge.url, name="reactor health", timeout_seconds=_DATABASE_SECONDS, prepares=False
-        ) as connection:
+        # Also of the question: whoever waits for a lock, as during a migration, is not well.
+        async with (
+            connect(edge.url, name="reactor health", timeout_seconds=_DATABASE_SECONDS, prepares=False) as connection,
+            asyncio.timeout(_DATABASE_SECONDS),
+        ):
             return {"database": "ok", "schema": await check_revision(connection)}
     except (DatabaseUnreachable, *CONNECTION_LOST) as error:
         log.warning("health check: no database", error=str(error).partition("\n")[0] or type(error).__name__)

@@ -10,14 +10,14 @@ from reactor_http.access import Permission
 from reactor_http.call import Call
 from reactor_http.edge import edge_of
 from reactor_http.jobs import busy, listed
-from reactor_http.plan import plan
+from reactor_http.plan import check_needs, plan
 from reactor_http.read import pipeline_id, read_body, read_query
 from reactor_http.render import address, answer, joined, tagged
 from reactor_http.wire import PipelinesAsked, PipelineSent
 
 
 async def submit_pipeline(request: Request) -> Response:
-    pipeline, names = plan(await read_body(request, PipelineSent))
+    pipeline, names = plan(await read_body(request, PipelineSent, check=check_needs))
     async with edge_of(request).connection() as connection:
         made = await accept_pipeline(connection, pipeline)
         other = made.in_the_way

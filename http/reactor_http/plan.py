@@ -1,8 +1,25 @@
 """Turns the jobs that were sent into a pipeline: names become places."""
 
+from pydantic_core import from_json
+
 from reactor.pipeline import Node, Pipeline
 from reactor_http.read import unusable
 from reactor_http.wire import PipelineSent
+
+MOST_NEEDS = 100_000
+
+
+def check_needs(body: bytes) -> None:
+    """Each would cost more than ten microseconds to be read in full, and a body has room for four million."""
+    try:
+        sent = from_json(body)
+    except ValueError:
+        return  # who reads it says why
+    jobs = sent.get("jobs") if isinstance(sent, dict) else None
+    lists = [job.get("depends_on") for job in jobs if isinstance(job, dict)] if isinstance(jobs, list) else []
+    needs = sum(len(one) for one in lists if isinstance(one, list))
+    if needs > MOST_NEEDS:
+        raise unusable({"jobs": f"have {needs:,} dependencies in all, and may have {MOST_NEEDS:,}"})
 
 
 def plan(sent: PipelineSent) -> tuple[Pipeline, list[str]]:
@@ -13,6 +30,7 @@ def plan(sent: PipelineSent) -> tuple[Pipeline, list[str]]:
         if name in places:
             raise unusable({f"jobs[{place}].name": f"is the name of jobs[{places[name]}] already"})
         places[name] = place
+    _check_alone(sent)
     pipeline = Pipeline(sent.pipeline_id)
     nodes = [Node(pipeline, place + 1) for place in range(len(sent.jobs))]
     for place, job in enumerate(sent.jobs):
@@ -34,3 +52,17 @@ def plan(sent: PipelineSent) -> tuple[Pipeline, list[str]]:
             **job.options(),
         )
     return pipeline, names
+
+
+def _check_alone(sent: PipelineSent) -> None:
+    """The database would refuse the second for the sake of the first, and take both back."""
+    holders: dict[tuple[str, str | None, str | None], int] = {}
+    for place, job in enumerate(sent.jobs):
+        held = {"idempotency_key": (job.job_type, job.idempotency_key), "scope": (None, job.scope)}
+        for field, (kind, value) in held.items():
+            if value is None or (field == "scope" and not job.exclusive):
+                continue
+            other = holders.setdefault((field, kind, value), place)
+            if other != place:
+                what = "and exclusive there too" if field == "scope" else "for the same type"
+                raise unusable({f"jobs[{place}].{field}": f"is that of jobs[{other}] already, {what}"})

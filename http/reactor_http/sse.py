@@ -6,6 +6,7 @@ from collections.abc import Callable
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from reactor.errors import ReactorError
 from reactor.log import get_logger
 from reactor.topic import Batch, Change, Reader
 
@@ -80,6 +81,9 @@ class EventStream(Response):
                 goes_on = await self._send_batch(send, await self._next())
         except _TookTooLong:
             log.info("a client that does not read is dropped")
+        except ReactorError as error:
+            # It had to start over, and its pipeline is gone: who comes back is told so.
+            log.info("a stream can't go on", error=error.message)
 
     def _take_first(self) -> Batch:
         """It may be large, and is not to be kept for as long as the stream lasts."""

@@ -30,6 +30,7 @@ class Streams:
         self._most = most
         self._most_per_caller = most_per_caller
         self._places: Counter[str] = Counter()
+        self._joining: set[Reader] = set()
         self._open: set[EventStream] = set()
         self._feed: Feed | None = None
         self._running: asyncio.Task[None] | None = None
@@ -80,6 +81,8 @@ class Streams:
     async def close(self) -> None:
         """All of them end now; clients go on elsewhere, from where they are."""
         self._is_closed = True
+        for reader in self._joining:
+            reader.fail(_shutting_down())
         for stream in list(self._open):
             stream.end()
         if self._running is not None:
@@ -89,7 +92,7 @@ class Streams:
     def _check_room(self, caller: str) -> None:
         later = {"retry-after": "5"}
         if self._is_closed:
-            raise Problem(503, "This server is shutting down.", "Connect again: another one answers.", headers=later)
+            raise _shutting_down()
         if self._places.total() >= self._most:
             raise Problem(
                 503,
@@ -106,6 +109,7 @@ class Streams:
             )
 
     async def _first(self, reader: Reader) -> Batch:
+        self._joining.add(reader)
         try:
             async with asyncio.timeout(_JOIN_SECONDS):
                 return await reader.next()
@@ -116,6 +120,8 @@ class Streams:
                 "Try again in a moment.",
                 headers={"retry-after": "2"},
             ) from None
+        finally:
+            self._joining.discard(reader)
 
     def _close(self, feed: Feed, reader: Reader, caller: str, stream: EventStream | None) -> None:
         feed.leave(reader)
@@ -135,5 +141,13 @@ class Streams:
         if not task.cancelled() and (error := task.exception()):
             log.error("the feed broke", exc_info=error)
             self._feed = None
+            for reader in self._joining:
+                reader.fail(Problem(503, "The streams broke.", "Try again now.", headers={"retry-after": "1"}))
             for stream in list(self._open):
                 stream.end()
+
+
+def _shutting_down() -> Problem:
+    return Problem(
+        503, "This server is shutting down.", "Connect again: another one answers.", headers={"retry-after": "5"}
+    )

@@ -161,7 +161,7 @@ class PipelineJob(JobFields):
     name: JobName | None = None
     """How other jobs of this pipeline refer to it."""
     depends_on: list[Need] = Field(default_factory=list, max_length=10_000)
-    """What must end first."""
+    """What must end first; all jobs together may name 100,000."""
 
 
 class PipelineSent(Sent):
