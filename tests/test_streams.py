@@ -32,6 +32,13 @@ Until = Callable[..., Awaitable[Any]]
 StartServer = Callable[..., Awaitable[Any]]
 
 
+@pytest.fixture
+async def here(database: str) -> AsyncIterator[str]:
+    """The address of a server in this process: most of what is tested does not need one of its own."""
+    async with serving(database) as (address, _):
+        yield address
+
+
 @asynccontextmanager
 async def serving(url: str) -> AsyncIterator[tuple[str, Edge]]:
     """A server in this process: its address, and what its requests share."""
@@ -86,12 +93,12 @@ def path_of(pipeline_id: UUID) -> str:
 
 
 async def test_a_stream_begins_with_everything_tells_what_changes_and_ends_with_the_pipeline(
-    connection: Connection, start_server: StartServer
+    connection: Connection, here: str
 ) -> None:
     """D11: all jobs of a pipeline in id order, and then live."""
-    server, pipeline_id = await start_server(), uuid4()
+    pipeline_id = uuid4()
     ids = await insert(connection, pipeline_id, count=3)
-    async with open_stream(server.address, path_of(pipeline_id)) as response:
+    async with open_stream(here, path_of(pipeline_id)) as response:
         assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
         assert response.headers["cache-control"] == "no-store"
         events = read_events(response)
@@ -118,16 +125,16 @@ async def test_a_stream_begins_with_everything_tells_what_changes_and_ends_with_
     assert rest[-1].data == {"state": "completed"}
 
 
-async def test_rows_are_the_same_in_streams_and_in_the_api(connection: Connection, start_server: StartServer) -> None:
-    server, pipeline_id = await start_server(), uuid4()
+async def test_rows_are_the_same_in_streams_and_in_the_api(connection: Connection, here: str) -> None:
+    pipeline_id = uuid4()
     (job_id,) = await insert(connection, pipeline_id)
     await connection.execute("update reactor.jobs set run_after = 'infinity' where id = $1", job_id)
     await connection.execute("insert into reactor.steps (job_id, name, position) values ($1, 'a', 1)", job_id)
-    async with open_stream(server.address, path_of(pipeline_id)) as response:
+    async with open_stream(here, path_of(pipeline_id)) as response:
         streamed = (await events_until(response, "snapshot"))[0].data
-    async with open_stream(server.address, "/v1/events") as response:
+    async with open_stream(here, "/v1/events") as response:
         overview = (await events_until(response, "snapshot"))[0].data["pipelines"]
-    async with httpx.AsyncClient(base_url=server.address) as client:
+    async with httpx.AsyncClient(base_url=here) as client:
         whole = (await client.get(f"/v1/pipelines/{pipeline_id}")).json()
         listed = (await client.get("/v1/jobs")).json()["jobs"]
         pipelines = (await client.get("/v1/pipelines")).json()["pipelines"]
@@ -137,46 +144,44 @@ async def test_rows_are_the_same_in_streams_and_in_the_api(connection: Connectio
     assert [without_edges] == in_zone(listed)
 
 
-async def test_what_is_sent_first_is_how_soon_to_come_back(connection: Connection, start_server: StartServer) -> None:
-    server, pipeline_id = await start_server(), uuid4()
+async def test_what_is_sent_first_is_how_soon_to_come_back(connection: Connection, here: str) -> None:
+    pipeline_id = uuid4()
     await insert(connection, pipeline_id)
-    async with open_stream(server.address, path_of(pipeline_id)) as response:
+    async with open_stream(here, path_of(pipeline_id)) as response:
         async for line in response.aiter_lines():
             assert line == "retry: 2000"
             break
 
 
 async def test_a_finished_pipeline_that_has_been_seen_answers_204_which_ends_an_event_source(
-    connection: Connection, start_server: StartServer
+    connection: Connection, here: str
 ) -> None:
-    server, pipeline_id = await start_server(), uuid4()
+    pipeline_id = uuid4()
     ids = await insert(connection, pipeline_id, "completed")
     watcher = Watcher(path_of(pipeline_id))
-    await watcher.follow(server.address)
+    await watcher.follow(here)
     assert (watcher.ended, list(watcher.jobs)) == (True, ids)
-    await watcher.follow(server.address)
+    await watcher.follow(here)
     assert watcher.status == 204
 
     await set_state(connection, ids, "failed")
-    await watcher.follow(server.address)
+    await watcher.follow(here)
     assert (watcher.status, watcher.jobs[ids[0]]["state"], watcher.repeated) == (200, "failed", [])
 
 
-async def test_the_cursor_is_taken_from_the_address_too(connection: Connection, start_server: StartServer) -> None:
-    server, pipeline_id = await start_server(), uuid4()
+async def test_the_cursor_is_taken_from_the_address_too(connection: Connection, here: str) -> None:
+    pipeline_id = uuid4()
     await insert(connection, pipeline_id, "completed")
     watcher = Watcher(path_of(pipeline_id))
-    await watcher.follow(server.address)
-    async with open_stream(server.address, path_of(pipeline_id), last_event_id=watcher.last_id) as response:
+    await watcher.follow(here)
+    async with open_stream(here, path_of(pipeline_id), last_event_id=watcher.last_id) as response:
         assert response.status_code == 204
 
 
-async def test_who_follows_stays_after_the_end_and_sees_a_retry(
-    connection: Connection, start_server: StartServer
-) -> None:
-    server, pipeline_id = await start_server(), uuid4()
+async def test_who_follows_stays_after_the_end_and_sees_a_retry(connection: Connection, here: str) -> None:
+    pipeline_id = uuid4()
     ids = await insert(connection, pipeline_id, "failed")
-    async with open_stream(server.address, path_of(pipeline_id), follow="1") as response:
+    async with open_stream(here, path_of(pipeline_id), follow="1") as response:
         events = read_events(response)
         assert [(await anext(events)).kind for _ in range(2)] == ["snapshot", "end"]
         await connection.execute("update reactor.jobs set state = 'pending', finished_at = null where id = $1", ids[0])
@@ -184,15 +189,12 @@ async def test_who_follows_stays_after_the_end_and_sees_a_retry(
         assert (await anext(events)).data["state"] == "running"
 
 
-async def test_edges_come_with_jobs_that_are_new_to_the_reader(
-    connection: Connection, start_server: StartServer
-) -> None:
-    server = await start_server()
+async def test_edges_come_with_jobs_that_are_new_to_the_reader(connection: Connection, here: str) -> None:
     pipeline = Pipeline()
     pipeline.job("work", after=[pipeline.job("work"), pipeline.job("work")])
     submitted = await pipeline.submit(connection)
     first, second, last = submitted.jobs
-    async with open_stream(server.address, path_of(submitted.id)) as response:
+    async with open_stream(here, path_of(submitted.id)) as response:
         events = read_events(response)
         snapshot = await anext(events)
         assert [job["depends_on"] for job in snapshot.data["jobs"]] == [[], [], [first, second]]
@@ -221,13 +223,13 @@ async def test_edges_come_with_jobs_that_are_new_to_the_reader(
     ],
 )
 async def test_a_cursor_that_cant_be_continued_starts_over_and_says_why(
-    connection: Connection, start_server: StartServer, cursor: str, reason: str
+    connection: Connection, here: str, cursor: str, reason: str
 ) -> None:
-    server, pipeline_id = await start_server(), uuid4()
+    pipeline_id = uuid4()
     await insert(connection, pipeline_id)
-    async with open_stream(server.address, path_of(pipeline_id)) as response:
+    async with open_stream(here, path_of(pipeline_id)) as response:
         epoch = (await events_until(response, "snapshot"))[0].id.split("-")[0]  # type: ignore[union-attr]
-    async with open_stream(server.address, path_of(pipeline_id), cursor.replace("{epoch}", epoch)) as response:
+    async with open_stream(here, path_of(pipeline_id), cursor.replace("{epoch}", epoch)) as response:
         reset, snapshot = await events_until(response, "snapshot")
     assert (reset.kind, reset.id) == ("reset", None)
     assert reason in reset.data["reason"]
@@ -242,23 +244,20 @@ async def test_a_cursor_that_cant_be_continued_starts_over_and_says_why(
         ("/v1/pipelines/00000000-0000-0000-0000-000000000000/events", 404, "no pipeline"),
     ],
 )
-async def test_a_stream_of_what_there_is_not_is_refused(
-    start_server: StartServer, path: str, status: int, said: str
-) -> None:
-    server = await start_server()
-    async with httpx.AsyncClient(base_url=server.address) as client:
+async def test_a_stream_of_what_there_is_not_is_refused(here: str, path: str, status: int, said: str) -> None:
+    async with httpx.AsyncClient(base_url=here) as client:
         answer = await client.get(path)
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
     assert said in answer.json()["detail"]
 
 
 async def test_a_commit_that_comes_late_is_told_once_and_holds_up_nobody(
-    database: str, connection: Connection, start_server: StartServer, until: Until
+    database: str, connection: Connection, here: str, until: Until
 ) -> None:
-    server, pipeline_id = await start_server(), uuid4()
+    pipeline_id = uuid4()
     late, prompt = await insert(connection, pipeline_id, count=2)
     watcher = Watcher(path_of(pipeline_id))
-    reading = asyncio.create_task(watcher.follow(server.address))
+    reading = asyncio.create_task(watcher.follow(here))
     await until(lambda: watcher.jobs)
     async with connect(database, name="late") as other:
         transaction = other.transaction()
@@ -273,13 +272,11 @@ async def test_a_commit_that_comes_late_is_told_once_and_holds_up_nobody(
     reading.cancel()
 
 
-async def test_the_overview_tells_of_every_pipeline_that_changes(
-    connection: Connection, start_server: StartServer
-) -> None:
-    server, first, second = await start_server(), uuid4(), uuid4()
+async def test_the_overview_tells_of_every_pipeline_that_changes(connection: Connection, here: str) -> None:
+    first, second = uuid4(), uuid4()
     ids = await insert(connection, first, count=2)
     await connection.execute("insert into reactor.jobs (payload) values ('{}')")  # adopted: never run, so no pipeline
-    async with open_stream(server.address, "/v1/events") as response:
+    async with open_stream(here, "/v1/events") as response:
         events = read_events(response)
         snapshot = await anext(events)
         (pipeline,) = snapshot.data["pipelines"]
@@ -293,23 +290,20 @@ async def test_the_overview_tells_of_every_pipeline_that_changes(
         assert (changed.data["pipeline_id"], changed.data["state"]) == (str(first), "completed")
         cursor = changed.id
     await insert(connection, first)
-    async with open_stream(server.address, "/v1/events", cursor) as response:
+    async with open_stream(here, "/v1/events", cursor) as response:
         missed = await anext(read_events(response))
     assert (missed.kind, missed.data["pipeline_id"], missed.data["jobs"]) == ("pipeline", str(first), 3)
 
 
-async def test_an_overview_in_which_too_much_changed_starts_over(
-    connection: Connection, start_server: StartServer
-) -> None:
-    server = await start_server()
+async def test_an_overview_in_which_too_much_changed_starts_over(connection: Connection, here: str) -> None:
     await insert(connection, uuid4())
-    async with open_stream(server.address, "/v1/events") as response:
+    async with open_stream(here, "/v1/events") as response:
         events = read_events(response)
         cursor = (await anext(events)).id
         await connection.execute("insert into reactor.jobs (job_type) select 'work' from generate_series(1, 600)")
         reset, snapshot = await anext(events), await anext(events)
     assert (reset.kind, snapshot.kind, len(snapshot.data["pipelines"])) == ("reset", "snapshot", 100)
-    async with open_stream(server.address, "/v1/events", cursor) as response:
+    async with open_stream(here, "/v1/events", cursor) as response:
         assert [event.kind for event in await events_until(response, "snapshot")] == ["reset", "snapshot"]
 
 
@@ -646,17 +640,17 @@ async def test_another_history_of_the_database_makes_open_streams_start_over(
 
 
 async def test_rows_from_a_dump_of_another_server_are_changes_once_they_are_put_right(
-    database: str, connection: Connection, start_server: StartServer, until: Until
+    database: str, connection: Connection, here: str, until: Until
 ) -> None:
     """Their transactions are yet to come here: until `reactor migrate` they are shown, but never as changed."""
-    server, pipeline_id = await start_server(), uuid4()
+    pipeline_id = uuid4()
     (job_id,) = await insert(connection, pipeline_id)
     await connection.execute("insert into reactor.steps (job_id, name, position) values ($1, 'a', 1)", job_id)
     await connection.execute("set session_replication_role = replica")
     await connection.execute("update reactor.jobs set changed = '999999999', inserted_by = '999999999'")
     await connection.execute("update reactor.steps set changed = '999999999'")
     watcher = Watcher(path_of(pipeline_id))
-    reading = asyncio.create_task(watcher.follow(server.address))
+    reading = asyncio.create_task(watcher.follow(here))
     await until(lambda: watcher.jobs)
     await connection.execute("set session_replication_role = origin")
     await connection.execute("select reactor.ring_feed()")

@@ -59,12 +59,16 @@ async def serve_app(
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_stop, server, edge, stop)
                 tasks.start_soon(watch, server.server_state)
-                host = f"[{settings.host}]" if ":" in settings.host else settings.host
-                on_listening(f"http://{host}:{listener.getsockname()[1]}")
+                on_listening(address_of(settings, listener))
                 await server.serve(sockets=[listener])
                 tasks.cancel_scope.cancel()
         finally:
             await edge.close()
+
+
+def address_of(settings: Settings, listener: socket.socket) -> str:
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"http://{host}:{listener.getsockname()[1]}"
 
 
 def _config(app: Starlette, limits: Limits) -> uvicorn.Config:

@@ -13,7 +13,7 @@ from reactor.log import configure_logging
 _MODULES = {
     "up": "up",
     "worker": "worker",
-    "serve": "up",
+    "serve": "serve",
     "migrate": "migrate",
     "doctor": "doctor",
     "submit": "submit",

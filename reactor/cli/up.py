@@ -1,4 +1,4 @@
-"""`reactor up` and `reactor serve`: what runs until it is told to stop."""
+"""`reactor up`: everything on this machine, until it is told to stop."""
 
 import asyncio
 import shlex
@@ -13,15 +13,11 @@ from reactor.cli.worker import exit_code, health_checks, plan_watch
 from reactor.database import connect, is_pooled, without_password
 from reactor.demo import submit_demo
 from reactor.locate import Location, locate
-from reactor.log import get_logger
 from reactor.migrate import migrate as migrate_up
-from reactor.revision import check_revision
 from reactor.settings import Settings, read_settings
 from reactor.supervisor import Supervisor
 from reactor_http.app import create_app
-from reactor_http.serve import bind, serve_app
-
-log = get_logger(__name__)
+from reactor_http.serve import address_of, bind, serve_app
 
 DEMO = "reactor.demo"
 
@@ -44,13 +40,6 @@ def up(context: click.Context, app: str, demo: bool | None, host: str | None, po
     sys.exit(asyncio.run(_up(settings, app, with_demo, context.find_root().params["log_level"])))
 
 
-@click.command()
-@address_options
-def serve(host: str | None, port: int | None) -> None:
-    """Start the HTTP server: health checks and the page."""
-    asyncio.run(_serve(read_settings(host=host, port=port)))
-
-
 async def _up(settings: Settings, app: str, demo: bool, log_level: str) -> int:
     async with locate(settings) as location:
         await migrate_up(location.listen_url)
@@ -70,27 +59,15 @@ async def _up(settings: Settings, app: str, demo: bool, log_level: str) -> int:
             greet = _greeting(location, app)
             tasks.create_task(serve_app(edge, settings, stop, on_listening=greet, listener=listener))
             if demo:
-                tasks.create_task(_submit_demo(location))
+                tasks.create_task(_submit_demo(location, address_of(settings, listener)))
     click.echo("Stopped.")
     return exit_code(supervisor)
 
 
-async def _serve(settings: Settings) -> None:
-    async with locate(settings) as location:
-        async with connect(location.url, name="reactor serve", prepares=False) as connection:
-            await check_revision(connection)
-        stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
-        app = create_app(location.url, settings, listen_url=location.listen_url)
-        await serve_app(app, settings, stop, on_listening=lambda address: log.info("serving", address=address))
-
-
-async def _submit_demo(location: Location) -> None:
+async def _submit_demo(location: Location, address: str) -> None:
     async with connect(location.url, name="reactor demo", prepares=False) as connection:
         pipeline_id = await submit_demo(connection)
-    click.echo(f"  demo      pipeline {pipeline_id}\n")
+    click.echo(f"  demo      {address}/?pipeline={pipeline_id}\n")
 
 
 def _greeting(location: Location, app: str) -> Callable[[str], None]:

@@ -61,6 +61,7 @@ async def _watch(text: str, show: Show) -> int:
         reader = feed.join(pipeline_id, None)
         picture = Picture()
         watching = asyncio.create_task(show(_batches(reader), picture))
+        running.add_done_callback(lambda feed: None if feed.cancelled() else reader.fail(_broken(feed.exception())))
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, watching.cancel)
         try:
             await watching
@@ -70,6 +71,10 @@ async def _watch(text: str, show: Show) -> int:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
     return 0 if picture.pipeline["state"] == "completed" else 1
+
+
+def _broken(error: BaseException | None) -> ReactorError:
+    return ReactorError(f"Watching broke: {error!r}.", "Please report it; the pipeline goes on.")
 
 
 async def _find(url: str, text: str) -> UUID:

@@ -1,0 +1,40 @@
+"""`reactor serve`: the HTTP server, until it is told to stop."""
+
+import asyncio
+import signal
+
+import click
+
+from reactor.cli.options import address_options
+from reactor.database import connect
+from reactor.locate import locate
+from reactor.log import get_logger
+from reactor.revision import check_revision
+from reactor.settings import Settings, read_settings
+from reactor_http.app import create_app
+from reactor_http.serve import serve_app
+
+log = get_logger(__name__)
+
+
+@click.command()
+@address_options
+def serve(host: str | None, port: int | None) -> None:
+    """Start the HTTP server: API, progress streams and page. SIGTERM or Ctrl-C stops it.
+
+    Any number of them can run beside the pods. Without REACTOR_TOKENS it answers this machine alone; `reactor token`
+    makes tokens. docs/http.md, docs/streams.md and docs/access.md tell the rest.
+    """
+    asyncio.run(_serve(read_settings(host=host, port=port)))
+
+
+async def _serve(settings: Settings) -> None:
+    async with locate(settings) as location:
+        async with connect(location.url, name="reactor serve", prepares=False) as connection:
+            await check_revision(connection)
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        app = create_app(location.url, settings, listen_url=location.listen_url)
+        await serve_app(app, settings, stop, on_listening=lambda address: log.info("serving", address=address))
