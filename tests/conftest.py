@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         names = getattr(item, "fixturenames", ())
         if "server" in names:
             item.add_marker("database")
-        if "start_pod" in names:
+        if "start_pod" in names or "start_server" in names:
             item.add_marker("pods")
 
 

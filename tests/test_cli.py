@@ -135,7 +135,9 @@ def test_up_starts_everything_and_stops_cleanly(folder: Path, stop: signal.Signa
         with urllib.request.urlopen(page) as answer:
             assert b"<title>reactor</title>" in answer.read()
         assert process.stdout is not None
-        pipeline = next(line.split()[-1] for line in process.stdout if line.startswith("  demo "))
+        shown = next(line.split()[-1] for line in process.stdout if line.startswith("  demo "))
+        assert shown.startswith(page), "where it can be watched"
+        pipeline = shown.rpartition("=")[2]
         wait_for(lambda: states_of(pipeline, folder) == ["completed"] * 5)
         # A row by hand, as the greeting suggests, is picked up at once.
         assert reactor("submit", "demo.hello", embedded_dir=str(folder)).returncode == 0

@@ -17,6 +17,7 @@ from reactor.database import Connection, connect
 from reactor.testing import run_until_idle
 
 Row = Callable[[int], Awaitable[dict[str, Any]]]
+Until = Callable[..., Awaitable[Any]]
 
 
 class Base(DeclarativeBase):
@@ -209,8 +210,13 @@ async def test_steps_in_turn_each_have_their_session(database: str, registry: Re
     assert await names(connection) == ["fine", "good"]
 
 
+async def waits(connection: Connection, other: Connection) -> bool:
+    pid = other.get_server_pid()
+    return bool(await connection.fetchval("select wait_event_type = 'Lock' from pg_stat_activity where pid = $1", pid))
+
+
 async def test_a_deadlock_under_it_runs_the_handler_again(
-    database: str, registry: Registry, connection: Connection, row: Row
+    database: str, registry: Registry, connection: Connection, row: Row, until: Until
 ) -> None:
     """SQLAlchemy raises an error of its own; it is known by its cause."""
     await connection.execute("insert into runs (name) values ('a'), ('b')")
