@@ -77,6 +77,15 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Server]]:
         server.process.communicate()
 
 
+@pytest.fixture(scope="module")
+def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that outlives a test: for those who only want to see that it does."""
+    server = Server(tmp_path_factory.mktemp("patient"), {}, {"head_seconds": 1})
+    yield server
+    server.process.kill()
+    server.process.communicate()
+
+
 Start = Callable[..., Server]
 
 
@@ -117,7 +126,8 @@ async def test_a_thousand_half_open_connections_hold_nobody_up_and_are_gone_afte
             connection = connections.enter_context(server.connect())
             if number % 2:
                 connection.sendall(b"GET /health/live HTTP/1.1\r\nHo")
-        await until(lambda: server.open_files >= before + 1000)
+        # The connection of the question before may have been counted, and be gone by now.
+        await until(lambda: server.open_files >= before + 999)
         answered = time.monotonic()
         assert server.get("/health/live").status_code == 200
         assert time.monotonic() - answered < 2
@@ -271,8 +281,8 @@ def _is_well(server: Server) -> bool:
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     ],
 )
-def test_what_is_no_http_is_refused_and_closed(start: Start, garbage: bytes) -> None:
-    server = start(head_seconds=1)
+def test_what_is_no_http_is_refused_and_closed(patient: Server, garbage: bytes) -> None:
+    server = patient
     with server.connect() as connection:
         with suppress(ConnectionError):
             connection.sendall(garbage)
