@@ -9,10 +9,7 @@
 -- (`offset 0` keeps the view from being worked out for all pipelines first.)
 -- `depends_on` is NULL for jobs that the reader has seen before: edges never change, and a fan-in has thousands.
 with here as materialized (
-    select pg_current_snapshot() as snapshot, pg_snapshot_xmax(pg_current_snapshot()) as xmax,
-        to_hex(hashtextextended(concat_ws(' ', (select system_identifier from pg_control_system()),
-            (select oid from pg_database where datname = current_database()),
-            case when not pg_is_in_recovery() then left(pg_walfile_name(pg_current_wal_lsn()), 8) end), 0)) as epoch
+    select pg_current_snapshot() as snapshot, pg_snapshot_xmax(pg_current_snapshot()) as xmax, reactor.epoch() as epoch
 ), reader as materialized (
     select r.place, r.pipeline_id, r.cursor
     from unnest($3::uuid[], $4::pg_snapshot[]) with ordinality as r (pipeline_id, cursor, place)

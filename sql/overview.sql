@@ -6,10 +6,7 @@
 -- Who has nothing gets the pipelines of the newest jobs and of those that run. The windows bound the work: a pipeline can
 -- have any number of jobs, and the table any number of pipelines.
 with here as materialized (
-    select pg_current_snapshot() as snapshot, pg_snapshot_xmax(pg_current_snapshot()) as xmax,
-        to_hex(hashtextextended(concat_ws(' ', (select system_identifier from pg_control_system()),
-            (select oid from pg_database where datname = current_database()),
-            case when not pg_is_in_recovery() then left(pg_walfile_name(pg_current_wal_lsn()), 8) end), 0)) as epoch
+    select pg_current_snapshot() as snapshot, pg_snapshot_xmax(pg_current_snapshot()) as xmax, reactor.epoch() as epoch
 ), reader as materialized (
     select r.place, r.cursor from unnest($2::pg_snapshot[]) with ordinality as r (cursor, place)
 ), lately as materialized (

@@ -40,6 +40,23 @@ async def here(database: str) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
+async def feeding(url: str) -> AsyncIterator[Feed]:
+    feed = Feed(url, url)
+    running = asyncio.create_task(feed.run())
+    try:
+        yield feed
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.fixture
+async def feed(database: str) -> AsyncIterator[Feed]:
+    async with feeding(database) as feed:
+        yield feed
+
+
+@asynccontextmanager
 async def serving(url: str) -> AsyncIterator[tuple[str, Edge]]:
     """A server in this process: its address, and what its requests share."""
     app, stop, address = create_app(url), asyncio.Event(), asyncio.get_running_loop().create_future()
@@ -308,19 +325,14 @@ async def test_an_overview_in_which_too_much_changed_starts_over(connection: Con
 
 
 async def test_an_overview_from_long_ago_starts_over_before_all_that_happened_is_read(
-    database: str, connection: Connection
+    feed: Feed, connection: Connection
 ) -> None:
     await insert(connection, uuid4())
-    feed = Feed(database, database)
-    running = asyncio.create_task(feed.run())
     reader = feed.join(None, None)
     then = (await reader.next()).cursor
-    feed.leave(reader)
     await insert(connection, uuid4(), count=20_001)
     reader = feed.join(None, then)
     batch = await reader.next()
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
     assert (batch.is_snapshot, batch.reset) == (True, "too much has changed since")
 
 
@@ -356,12 +368,10 @@ async def test_five_hundred_readers_of_a_pipeline_cost_the_database_what_one_doe
 
 
 async def test_a_flood_of_forged_notifications_costs_no_more_than_a_few_questions(
-    database: str, connection: Connection
+    feed: Feed, connection: Connection
 ) -> None:
     pipeline_id = uuid4()
     await insert(connection, pipeline_id)
-    feed = Feed(database, database)
-    running = asyncio.create_task(feed.run())
     reader = feed.join(pipeline_id, None)
     await reader.next()
     began, before = time.monotonic(), feed.desks["pipelines"].ticks
@@ -369,33 +379,24 @@ async def test_a_flood_of_forged_notifications_costs_no_more_than_a_few_question
         await connection.execute("select pg_notify('reactor_feed', $1)", f"{number} " + "x" * 5000)
     elapsed = time.monotonic() - began
     assert feed.desks["pipelines"].ticks - before <= elapsed / 0.05 + 5
-    feed.leave(reader)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_nobody_who_watches_means_no_questions(database: str, connection: Connection) -> None:
-    feed = Feed(database, database)
-    running = asyncio.create_task(feed.run())
+async def test_nobody_who_watches_means_no_questions(feed: Feed, connection: Connection) -> None:
     pipeline_id = uuid4()
     for _ in range(20):
         await insert(connection, pipeline_id)
     await asyncio.sleep(0.3)
     assert [desk.ticks for desk in feed.desks.values()] == [0, 0]
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
 
 
 # Clients that do not read
 
 
 async def test_a_client_that_reads_slowly_gets_the_newest_states_and_nothing_in_between(
-    database: str, connection: Connection
+    feed: Feed, connection: Connection
 ) -> None:
     pipeline_id = uuid4()
     one, other = await insert(connection, pipeline_id, count=2)
-    feed = Feed(database, database)
-    running = asyncio.create_task(feed.run())
     quick, slow = feed.join(pipeline_id, None), feed.join(pipeline_id, None)
     await quick.next()
     await slow.next()
@@ -410,21 +411,6 @@ async def test_a_client_that_reads_slowly_gets_the_newest_states_and_nothing_in_
     assert [change.kind for change in batch.changes] == ["job", "job", "pipeline"]
     await connection.execute("update reactor.jobs set attempts = 6 where id = $1", one)
     assert await quick.next() is await slow.next(), "it has caught up"
-    for reader in (quick, slow):
-        feed.leave(reader)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-
-
-@asynccontextmanager
-async def feeding(url: str) -> AsyncIterator[Feed]:
-    feed = Feed(url, url)
-    running = asyncio.create_task(feed.run())
-    try:
-        yield feed
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_a_slow_reader_is_told_the_edges_of_a_job_that_changed_after_it_was_new(
@@ -619,13 +605,11 @@ async def test_a_database_that_is_not_there_is_a_503_and_says_when_to_try_again(
 
 
 async def test_another_history_of_the_database_makes_open_streams_start_over(
-    database: str, connection: Connection
+    feed: Feed, connection: Connection
 ) -> None:
     """As after a failover: the numbers of transactions mean something else from then on."""
     pipeline_id = uuid4()
     await insert(connection, pipeline_id)
-    feed = Feed(database, database)
-    running = asyncio.create_task(feed.run())
     reader = feed.join(pipeline_id, None)
     await reader.next()
     desk = feed.desks["pipelines"]
@@ -634,9 +618,6 @@ async def test_another_history_of_the_database_makes_open_streams_start_over(
     await insert(connection, pipeline_id)
     batch = await reader.next()
     assert (batch.is_snapshot, "failed over" in batch.reset, len(batch.changes)) == (True, True, 3)
-    feed.leave(reader)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_rows_from_a_dump_of_another_server_are_changes_once_they_are_put_right(

@@ -15,6 +15,16 @@ create trigger touch before update on reactor.jobs
 create trigger touch before update on reactor.steps
     for each row when (new.changed <> pg_current_xact_id()) execute function reactor.touch();
 
+-- Which history of which database this is: a transaction's number means nothing in another one, nor after a restore or a
+-- failover. (On a standby there is no timeline to be asked for; nobody streams from one.)
+create function reactor.epoch() returns text
+language sql stable
+return pg_catalog.to_hex(pg_catalog.hashtextextended(pg_catalog.concat_ws(' ',
+    (select c.system_identifier from pg_catalog.pg_control_system() c),
+    (select d.oid from pg_catalog.pg_database d where d.datname = pg_catalog.current_database()),
+    case when not pg_catalog.pg_is_in_recovery()
+        then pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8) end), 0));
+
 -- What a new job's row needs beyond its columns' own checks; few rows do.
 create function reactor.before_insert() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$

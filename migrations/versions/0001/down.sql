@@ -9,7 +9,7 @@ drop table reactor.audit, reactor.archive, reactor.schedules, reactor.queues, re
     reactor.dependencies, reactor.jobs, reactor.settings;
 drop function reactor.after_jobs_updated, reactor.check_dependencies, reactor.connect_dependencies,
     reactor.first_dependency, reactor.find_cycle, reactor.reconsider, reactor.lock_predecessors, reactor.resolve,
-    reactor.free_scopes, reactor.lock_scopes, reactor.scope_lock_class, reactor.before_insert, reactor.touch,
+    reactor.free_scopes, reactor.lock_scopes, reactor.scope_lock_class, reactor.before_insert, reactor.touch, reactor.epoch,
     reactor.after_gates_changed, reactor.before_schedule_changed, reactor.after_schedules_changed, reactor.after_steps_written, reactor.after_insert, reactor.first_insert, reactor.ring_feed, reactor.ring_jobs,
     reactor.ring, reactor.time_ordered_uuid;
 drop sequence reactor.jobs_bell, reactor.feed_bell;

@@ -31,4 +31,4 @@ grant execute on function reactor.submit, reactor.submit_many, reactor.submit_pi
 
 grant select on all tables in schema reactor to reactor_viewer;
 grant select on reactor.pipelines, reactor.workload to reactor_worker;
-grant execute on function reactor.pipeline_state to reactor_worker, reactor_viewer;
+grant execute on function reactor.pipeline_state, reactor.epoch to reactor_worker, reactor_viewer;
