@@ -19,6 +19,12 @@ class ReactorError(Exception):
         return f"{self.message}\n{self.remedy}" if self.remedy else self.message
 
 
+def first_error(errors: "BaseExceptionGroup[ReactorError]") -> ReactorError:
+    """Of several that a task group raised at once: people get one reason, not a traceback."""
+    error = errors.exceptions[0]
+    return first_error(error) if isinstance(error, BaseExceptionGroup) else error
+
+
 class SettingsInvalid(ReactorError):
     exit_code = 2
 

@@ -17,7 +17,7 @@ import asyncpg
 
 from reactor.child import BLOCKED, Child
 from reactor.database import Connection
-from reactor.errors import ReactorError, WorkerNotStarted
+from reactor.errors import ReactorError, WorkerNotStarted, first_error
 from reactor.first import first_of
 from reactor.keep import Keeper
 from reactor.lease import Worker, held
@@ -132,7 +132,7 @@ class Supervisor:
                     for task in tasks:
                         task.cancel()
         except* ReactorError as errors:
-            raise _first(errors) from None
+            raise first_error(errors) from None
 
     def _helpers(self) -> list[Coroutine[Any, Any, None]]:
         helpers = [self._keeper.run(), self._end_the_blocked(), self._end_all()]
@@ -306,8 +306,3 @@ class Supervisor:
 
     async def _all_ended(self) -> None:
         await asyncio.gather(*(child.ended() for child in self._children))
-
-
-def _first(errors: "BaseExceptionGroup[ReactorError]") -> ReactorError:
-    error = errors.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error

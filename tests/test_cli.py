@@ -151,6 +151,12 @@ def test_up_starts_everything_and_stops_cleanly(folder: Path, stop: signal.Signa
     assert not list(folder.glob("*/socket/.s*")), "the embedded server still runs"
 
 
+async def test_up_says_what_is_wrong_with_the_app_without_a_traceback(database: str) -> None:
+    done = reactor("up", "--app", "no_such_module", "--port", "0", database_url=database)
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+    assert "no_such_module" in done.stderr
+
+
 async def test_ready_turns_503_when_the_schema_is_gone_and_live_stays(database: str) -> None:
     with running("serve", "--port", "0", database_url=database) as process:
         page = page_of(process)

@@ -12,6 +12,7 @@ from reactor.cli.options import address_options
 from reactor.cli.worker import exit_code, health_checks, plan_watch
 from reactor.database import connect, is_pooled, without_password
 from reactor.demo import submit_demo
+from reactor.errors import ReactorError, first_error
 from reactor.locate import Location, locate
 from reactor.migrate import migrate as migrate_up
 from reactor.settings import Settings, read_settings
@@ -53,13 +54,16 @@ async def _up(settings: Settings, app: str, demo: bool, log_level: str) -> int:
         # What can be refused is tried before anything runs.
         edge = create_app(location.url, settings, listen_url=location.listen_url, checks=health_checks(supervisor))
         listener = bind(settings)
-        async with asyncio.TaskGroup() as tasks:
-            # Progress is served as long as there is any: the server goes last.
-            tasks.create_task(supervisor.run()).add_done_callback(lambda _: stop.set())
-            greet = _greeting(location, app)
-            tasks.create_task(serve_app(edge, settings, stop, on_listening=greet, listener=listener))
-            if demo:
-                tasks.create_task(_submit_demo(location, address_of(settings, listener)))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                # Progress is served as long as there is any: the server goes last.
+                tasks.create_task(supervisor.run()).add_done_callback(lambda _: stop.set())
+                greet = _greeting(location, app)
+                tasks.create_task(serve_app(edge, settings, stop, on_listening=greet, listener=listener))
+                if demo:
+                    tasks.create_task(_submit_demo(location, address_of(settings, listener)))
+        except* ReactorError as errors:
+            raise first_error(errors) from None
     click.echo("Stopped.")
     return exit_code(supervisor)
 
