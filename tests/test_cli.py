@@ -137,6 +137,9 @@ def test_up_starts_everything_and_stops_cleanly(folder: Path, stop: signal.Signa
         assert process.stdout is not None
         shown = next(line.split()[-1] for line in process.stdout if line.startswith("  demo "))
         assert shown.startswith(page), "where it can be watched"
+        if stop is signal.SIGTERM:
+            _ends_tidily(process, stop, folder)
+            return
         pipeline = shown.rpartition("=")[2]
         wait_for(lambda: states_of(pipeline, folder) == ["completed"] * 5)
         # A row by hand, as the greeting suggests, is picked up at once.
@@ -144,8 +147,12 @@ def test_up_starts_everything_and_stops_cleanly(folder: Path, stop: signal.Signa
         wait_for(
             lambda: '"completed"' in reactor("jobs", "--type", "demo.hello", "--json", embedded_dir=str(folder)).stdout
         )
-        process.send_signal(stop)
-        rest, _ = process.communicate(timeout=20)
+        _ends_tidily(process, stop, folder)
+
+
+def _ends_tidily(process: "subprocess.Popen[str]", stop: signal.Signals, folder: Path) -> None:
+    process.send_signal(stop)
+    rest, _ = process.communicate(timeout=40)
     assert process.returncode == 0
     assert rest.endswith("Stopped.\n")
     assert not list(folder.glob("*/socket/.s*")), "the embedded server still runs"

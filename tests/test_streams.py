@@ -597,7 +597,10 @@ async def test_streams_live_through_a_restart_of_the_database(folder: Path, unti
     await asyncio.to_thread(postgres.close)
 
 
-async def test_a_database_that_is_not_there_is_a_503_and_says_when_to_try_again(until: Until, tmp_path: Path) -> None:
+async def test_a_database_that_is_not_there_is_a_503_and_says_when_to_try_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reactor_http.streams._JOIN_SECONDS", 0.5)
     async with serving(f"postgresql:///reactor?host={tmp_path}") as (address, _), httpx.AsyncClient() as client:
         answer = await client.get(address + path_of(uuid4()), timeout=10)
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
