@@ -39,7 +39,7 @@ class Server:
         self.address = self.process.stdout.readline().strip()
         assert self.address, self.log
         self.port = int(self.address.rsplit(":", 1)[1])
-        # Whoever counts its open files wants those that it always has: it opens the last of them with the first request.
+        # Whoever counts its open files wants those that it always has: the last is opened with the first request.
         assert self.get("/health/live", headers={"connection": "close"}).status_code == 200
 
     @property
