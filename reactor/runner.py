@@ -295,13 +295,15 @@ class Runner:
         """Scheduled jobs that are due become ready. Also sets the alarm for the next one."""
         if self._loop.time() < self._next_promotion:
             return 0
+        self._next_promotion = _NEVER  # what rings while we ask stays rung
         record, _ = await self._line.insist(
             lambda connection: connection.fetchrow(statements.PROMOTE, _PROMOTION_BATCH)
         )
         assert record is not None
         moved, later = record
         now = self._promoted_at = self._loop.time()
-        self._next_promotion = _NEVER if later is None else now + later
+        if later is not None:
+            self._next_promotion = min(self._next_promotion, now + later)
         if moved:
             self._look = True
             self._next_promotion = now if moved == _PROMOTION_BATCH else self._next_promotion
@@ -323,13 +325,14 @@ class Runner:
 
     async def _tick(self) -> None:
         """Schedules that are due get their jobs. Also sets the alarm for the next one, and for a look meanwhile."""
+        self._next_tick = _NEVER  # what rings while we ask stays rung
         try:
             pause, _ = await self._line.insist(tick)
         except asyncpg.PostgresError as error:
             # Claims go on all the same.
             log.error("schedules can't be run", error=str(error), sqlstate=error.sqlstate)
             pause = _TICK_AGAIN_SECONDS
-        self._next_tick = self._loop.time() + min(pause, self._plan.poll_seconds or _NEVER)
+        self._next_tick = min(self._next_tick, self._loop.time() + min(pause, self._plan.poll_seconds or _NEVER))
 
     # How much to claim
 

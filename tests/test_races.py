@@ -6,10 +6,13 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from reactor import Context, Job, Registry, SyncContext
 from reactor.database import Connection, connect
 from reactor.embed import Reactor
 from reactor.testing import run_until_idle
+from reactor.tick import tick
 
 Row = Callable[[int], Awaitable[dict[str, Any]]]
 Until = Callable[..., Awaitable[Any]]
@@ -183,6 +186,34 @@ async def test_a_bell_that_rings_while_there_is_no_place_is_heard_when_there_is_
         await asyncio.sleep(0.1)
         let_go.set()
         await until(lambda: _is(row, last, "completed"), within_seconds=5)
+
+
+async def test_a_schedule_that_changes_while_schedules_are_looked_at_is_looked_at_again(
+    database: str, monkeypatch: pytest.MonkeyPatch, until: Until
+) -> None:
+    looks = 0
+
+    async def look_and_ring(connection: Connection) -> float:
+        nonlocal looks
+        pause = await tick(connection)
+        looks += 1
+        if looks == 2:
+            reactor._runner._on_schedules("")
+        return pause
+
+    registry = Registry()
+
+    @registry.register("work")
+    async def work(job: Job) -> None: ...
+
+    async with Reactor(database, registry=registry, poll_seconds=0, grace_seconds=0) as reactor:
+        await until(lambda: reactor.is_well)
+        monkeypatch.setattr("reactor.runner.tick", look_and_ring)
+        for _ in range(2):
+            before = looks
+            reactor._runner._on_schedules("")
+            await until(lambda before=before: looks > before)
+        await until(lambda: looks == 3)
 
 
 async def test_progress_on_a_row_that_somebody_has_locked_holds_up_nobody_else(
