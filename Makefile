@@ -19,7 +19,7 @@ help:
 	@echo 'make run      start PostgreSQL and reactor on this machine, until Ctrl-C'
 	@echo 'make test     run the tests against a real PostgreSQL (PG=16 or PG=18: that version; ARGS="-k word": some)'
 	@echo 'make check    formatting, lint, types, import rules'
-	@echo 'make chaos    kill pods 200 times while pipelines run; every row must come out once (about 5 minutes)'
+	@echo 'make chaos    kill pods 200 times while pipelines run, and race 1,000 fan-ins; every row must come out once (about 5 minutes)'
 	@echo 'make bench    measure inserts, claims, drains and streams, as ratios within one run (about 15 minutes, on an idle machine)'
 	@echo 'make screenshots   make docs/images from a real run (needs Chromium)'
 	@echo 'make format   put formatting and import order right'
@@ -54,6 +54,7 @@ check: venv
 
 chaos: venv
 	@REACTOR_TEST_CHAOS_KILLS=200 $(IN) -m pytest tests/test_chaos.py -s --timeout 1800 $(ARGS)
+	@REACTOR_TEST_RACES=1000 $(IN) -m pytest tests/test_dependencies.py -k at_once --timeout 1800 $(ARGS)
 
 bench: venv
 	@$(IN) bench/inserts.py

@@ -104,7 +104,7 @@ def test_every_call_answers_as_it_is_described(described: Any, call: Call, mode:
     """With requests that fit the description, and with such that do not. Streams have tests of their own."""
     operation = described[call.template][call.method]
 
-    @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
+    @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
     @given(operation.as_strategy(generation_mode=mode))
     def ask(case: schemathesis.Case[Any]) -> None:
         case.call_and_validate(checks=list(CHECKS))
