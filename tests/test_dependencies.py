@@ -156,7 +156,7 @@ async def test_a_retry_of_one_of_two_failures_leaves_the_dependant_cancelled(
 async def test_two_predecessors_that_end_at_once_let_the_dependant_out_once(
     connection: Connection, worker: Worker, database: str
 ) -> None:
-    """`make chaos` does it a thousand times; each sees the other as running, and exactly one makes the dependant pending."""
+    """A thousand times in `make chaos`. Each sees the other as running; exactly one makes the dependant pending."""
     await connection.execute(
         "create table public.releases (id bigint); grant insert on public.releases to public; "
         "create function public.note() returns trigger language plpgsql as "
