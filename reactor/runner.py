@@ -201,6 +201,7 @@ class Runner:
                 # Whatever it is, a pod that gives up over it helps nobody.
                 log.error("turn failed", error=str(error), sqlstate=error.sqlstate)
                 self._look = True
+                self._next_promotion = 0.0
                 await asyncio.sleep(_FAILED_PAUSE_SECONDS)
 
     async def _step(self, now: float) -> bool:

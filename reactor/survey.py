@@ -76,9 +76,7 @@ async def list_workers(connection: Connection) -> list[dict[str, Any]]:
     """Those that live, and those that died within the hour."""
     workers = [dict(record) for record in await connection.fetch(statements.LIST_WORKERS)]
     for worker in workers:
-        counts = worker.pop("counts")
-        if counts is not None:
-            worker["counts"] = decoded(counts)
+        worker["counts"] = decoded(worker["counts"])
     return workers
 
 

@@ -1,8 +1,8 @@
 -- Worker processes that live by the database's clock, and those that died within the hour, with how many jobs each holds.
--- `counts` is what they say of themselves, where the table has such a column.
+-- `counts` is what they say of themselves, NULL before the first heartbeat.
 select w.id, w.pod, w.job_types, w.queues, w.capacity, held.running, w.started_at, w.heartbeat_at,
     extract(epoch from now.now - w.heartbeat_at)::float8 as heartbeat_age_seconds, w.lease_until,
-    w.ended_at is null and w.lease_until > now.now as is_alive, to_jsonb(w) -> 'counts' as counts
+    w.ended_at is null and w.lease_until > now.now as is_alive, w.counts
 from (select clock_timestamp() as now) now
 join reactor.workers w on least(w.ended_at, w.lease_until) > now.now - interval '1 hour'
 cross join lateral (select count(*)::int as running from reactor.jobs j where j.worker_id = w.id) held
