@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 from uuid import UUID
@@ -10,17 +10,15 @@ from uuid import UUID
 import asyncpg
 
 from reactor import statements
+from reactor.answer import AT_MOST, by_topic, changes_of, end_of, is_too_much, why_not
 from reactor.cursor import Cursor, Snapshot
 from reactor.database import Connection
 from reactor.errors import PipelineUnknown, ReactorError
 from reactor.line import CONNECTION_LOST, SERVER_STOPS, TO_BE_REPEATED, Line
 from reactor.log import get_logger
-from reactor.topic import Batch, Change, Reader, Topic, grouped
+from reactor.topic import Batch, Reader, Topic, grouped
 
 log = get_logger(__name__)
-
-AT_MOST = 500
-"""Pipelines that a reader of all of them is told of one by one; beyond that it starts over."""
 
 # A row whose transaction found the bell rung a moment ago may become visible only after we have looked.
 _LOOK_AGAIN_SECONDS = (0.02, 0.08, 0.32)
@@ -29,9 +27,6 @@ _JOIN_GAP_SECONDS = 0.005
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 2.0
 _NEVER = float("inf")
-
-_TOO_MANY = 4
-_KINDS = {1: "job", 2: "step", 3: "pipeline"}
 
 
 class Question(NamedTuple):
@@ -178,18 +173,18 @@ class Desk:
             self._welcome(group, answers.get(place, []), here)
 
     def _tell_watchers(self, rows: list[asyncpg.Record], here: Cursor, watched: list[Topic]) -> None:
-        for topic, answer in _by_topic(rows, {topic.pipeline_id: topic for topic in watched}):
-            if _is_too_much(topic, answer):
+        for topic, answer in by_topic(rows, {topic.pipeline_id: topic for topic in watched}):
+            if is_too_much(topic, answer):
                 self._start_over(list(topic.readers), "too much has changed at once")
-            elif changes := _changes(topic, answer):
-                topic.add(changes, here, _end_of(topic, answer), self.ticks)
+            elif changes := changes_of(topic, answer):
+                topic.add(changes, here, end_of(topic, answer), self.ticks)
                 if topic.pipeline_id is None:
                     # What a slow one has not been given would grow for as long as it takes.
                     self._start_over(topic.behind(AT_MOST), "too much has changed since")
 
     def _welcome(self, group: list[Reader], rows: list[asyncpg.Record], here: Cursor) -> None:
         topic, cursor, reset = group[0].topic, group[0].cursor, group[0].reset
-        if cursor and (why := _why_not(cursor, here) or (_is_too_much(topic, rows) and "too much has changed since")):
+        if cursor and (why := why_not(cursor, here) or (is_too_much(topic, rows) and "too much has changed since")):
             for reader in group:
                 self._again(reader, why)
             return
@@ -197,11 +192,11 @@ class Desk:
             for reader in group:
                 reader.fail(PipelineUnknown(topic.pipeline_id))
             return
-        changes = _changes(topic, rows, all_of_them=cursor is None)
+        changes = changes_of(topic, rows, all_of_them=cursor is None)
         batch = Batch(
             changes,
             here,
-            _end_of(topic, rows),
+            end_of(topic, rows),
             is_snapshot=cursor is None,
             is_overview=topic.pipeline_id is None,
             reset=reset,
@@ -247,42 +242,3 @@ def _overview_arguments(ask: Question) -> tuple[object, ...]:
     cursors = [cursor for _, cursor in ask.newcomers]
     oldest = min((cursor[0] for cursor in cursors if cursor), default=None)
     return ask.tip, cursors, AT_MOST, oldest
-
-
-def _by_topic(
-    rows: list[asyncpg.Record], topics: dict[UUID | None, Topic]
-) -> Iterator[tuple[Topic, list[asyncpg.Record]]]:
-    if None in topics:
-        yield topics[None], rows
-        return
-    for pipeline_id, answer in groupby(rows, key=lambda row: row["pipeline_id"]):
-        if pipeline_id in topics:
-            yield topics[pipeline_id], list(answer)
-
-
-def _changes(topic: Topic, rows: list[asyncpg.Record], *, all_of_them: bool = False) -> list[Change]:
-    """A pipeline counts as changed if one of its jobs is."""
-    with_state = all_of_them or topic.pipeline_id is None or any(row["rank"] == 1 for row in rows)
-    return [Change(_KINDS[row["rank"]], _key(row), row["body"]) for row in rows if with_state or row["rank"] != 3]
-
-
-def _key(row: asyncpg.Record) -> str:
-    return f"{row['rank']} {row['pipeline_id']}" if row["rank"] == 3 else f"{row['rank']} {row['id']} {row['name']}"
-
-
-def _end_of(topic: Topic, rows: list[asyncpg.Record]) -> str | None:
-    if topic.pipeline_id is None:
-        return None
-    return next((row["name"] for row in rows if row["rank"] == 3 and row["name"] != "running"), None)
-
-
-def _is_too_much(topic: Topic, rows: list[asyncpg.Record]) -> bool:
-    return topic.pipeline_id is None and (len(rows) > AT_MOST or any(row["rank"] == _TOO_MANY for row in rows))
-
-
-def _why_not(cursor: Cursor, here: Cursor) -> str:
-    if cursor.epoch != here.epoch:
-        return "the cursor is of another database, or of one that was restored or failed over since"
-    if cursor.snapshot[1] > here.snapshot[1]:
-        return "the cursor lies in the future"
-    return ""
