@@ -39,8 +39,11 @@ class Server:
         self.address = self.process.stdout.readline().strip()
         assert self.address, self.log
         self.port = int(self.address.rsplit(":", 1)[1])
-        # Whoever counts its open files wants those that it always has: the last is opened with the first request.
-        assert self.get("/health/live", headers={"connection": "close"}).status_code == 200
+        # Whoever counts its open files wants those that it always has: the last is opened with the first request,
+        # and that request's own file is closed when the server's end of it has come.
+        with self.connect() as connection:
+            connection.sendall(head("/health/live", "Connection: close"))
+            assert everything(connection).startswith(b"HTTP/1.1 200 ")
 
     @property
     def log(self) -> str:
