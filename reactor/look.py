@@ -12,6 +12,8 @@ from reactor.encode import decoded
 from reactor.errors import JobUnknown, PipelineUnknown
 from reactor.job import JobState
 
+_LOOKED_AT = 50_000
+
 
 @dataclass(frozen=True)
 class Filters:
@@ -29,7 +31,7 @@ class Filters:
 class Page:
     jobs: list[dict[str, Any]]
     before: int | None
-    """What to give as `before` for the next page; None: this was the last."""
+    """What to give as `before` for the next page; None: this was the last. A page may be short and not be the last."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,10 @@ class Gates:
 async def list_jobs(
     connection: Connection, filters: Filters | None = None, limit: int = 50, before: int | None = None
 ) -> Page:
-    """The newest jobs first. Pages stay put while jobs arrive, since they go by id."""
+    """The newest jobs first. Pages stay put while jobs arrive, since they go by id.
+
+    Each looks at 50,000 jobs at most: where a filter finds few, pages are short.
+    """
     filters = filters or Filters()
     records = await connection.fetch(
         statements.LIST_JOBS,
@@ -56,9 +61,14 @@ async def list_jobs(
         filters.scope,
         filters.tag,
         filters.pipeline_id,
+        _LOOKED_AT,
     )
-    jobs = [dict(record) for record in records[:limit]]
-    return Page(jobs, jobs[-1]["id"] if len(records) > limit and jobs else None)
+    jobs = [dict(record) for record in records if record["id"] is not None]
+    for job in jobs:
+        del job["onward"]
+    if len(jobs) > limit:
+        return Page(jobs[:limit], jobs[limit - 1]["id"])
+    return Page(jobs, records[0]["onward"])
 
 
 async def find_job(connection: Connection, job_id: int) -> dict[str, Any]:

@@ -79,6 +79,23 @@ async def test_a_page_that_is_just_full_is_the_last(connection: Connection, inse
     assert (await list_jobs(connection, limit=1)).before is None
 
 
+async def test_one_page_looks_at_so_many_jobs_and_says_where_to_go_on(
+    connection: Connection, worker: Worker, insert: Insert, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reactor.look._LOOKED_AT", 3)
+    ids = [await insert(tags=["rare"] if n in (0, 4) else []) for n in range(8)]
+    rare, found = Filters(tag="rare"), []
+    page = await list_jobs(connection, rare)
+    assert (page.jobs, page.before) == ([], ids[5])
+    while page.before is not None:
+        page = await list_jobs(connection, rare, before=page.before)
+        found.append([job["id"] for job in page.jobs])
+    assert found == [[ids[4]], [ids[0]]]
+    # What has an index looks at no others.
+    await run(connection, worker, ids[0])
+    assert [job["id"] for job in (await list_jobs(connection, Filters(state=JobState.RUNNING))).jobs] == [ids[0]]
+
+
 async def test_jobs_are_found_by_every_filter(connection: Connection, worker: Worker, insert: Insert) -> None:
     """J14: running, and by what a job is."""
     pipeline = uuid4()
@@ -101,9 +118,14 @@ async def test_jobs_are_found_by_every_filter(connection: Connection, worker: Wo
 
 @pytest.mark.parametrize(
     ("filters", "index"),
-    [(Filters(state=JobState.RUNNING), "jobs_held"), (Filters(pipeline_id=UUID(int=1)), "jobs_pipeline")],
+    [
+        (Filters(state=JobState.RUNNING), "jobs_held"),
+        (Filters(state=JobState.WAITING), "jobs_waiting"),
+        (Filters(state=JobState.FAILED), "jobs_not_completed"),
+        (Filters(pipeline_id=UUID(int=1)), "jobs_pipeline"),
+    ],
 )
-async def test_running_jobs_and_pipelines_are_found_by_their_index_whatever_was_asked_before(
+async def test_states_of_few_jobs_and_pipelines_are_found_by_their_index_whatever_was_asked_before(
     connection: Connection, filters: Filters, index: str
 ) -> None:
     """The server may keep one plan for all values of a statement that it has seen often."""
@@ -116,7 +138,7 @@ async def test_running_jobs_and_pipelines_are_found_by_their_index_whatever_was_
             await list_jobs(connection, Filters(tag="rare"), limit=1000)
         before = await connection.fetchval(scans, index)
         await list_jobs(connection, filters)
-        assert await connection.fetchval(scans, index) == before + 1
+        assert await connection.fetchval(scans, index) > before
 
 
 async def test_a_job_is_found_with_steps_attempts_and_what_it_waits_for(

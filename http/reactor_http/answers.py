@@ -96,7 +96,7 @@ class FullJob(Job):
 class Jobs(Answer):
     jobs: list[Job]
     next: str | None
-    """Where the next page is; null: this was the last."""
+    """Where the next page is; null: this was the last. A page may be short, or empty, and not be the last."""
 
 
 class Pipeline(Answer):

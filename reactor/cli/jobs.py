@@ -1,6 +1,7 @@
 """`reactor jobs` and `reactor why`: what there is, and why it is not running."""
 
 import shlex
+import time
 from typing import Any
 
 import click
@@ -8,10 +9,13 @@ import click
 from reactor.cli.options import JOB_ID, json_option
 from reactor.cli.session import ask
 from reactor.cli.show import harmless, print_fields, print_json, print_table
+from reactor.database import Connection
 from reactor.duration import in_words
 from reactor.job import JobState
 from reactor.look import Filters, Page, find_job, list_jobs
 from reactor.why import why as find_reasons
+
+_TELL_SECONDS = 2.0
 
 
 @click.command()
@@ -45,7 +49,7 @@ def jobs(job_id: int | None, limit: int, before: int | None, as_json: bool, **fi
         job = ask(lambda connection: find_job(connection, job_id))
         print_json(job) if as_json else _print_job(job)
         return
-    page = ask(lambda connection: list_jobs(connection, Filters(**chosen), limit, before))
+    page = ask(lambda connection: _look(connection, Filters(**chosen), limit, before))
     print_json(page) if as_json else _print_page(page, limit, chosen)
 
 
@@ -68,6 +72,18 @@ def why(job_id: int, as_json: bool) -> None:
     click.echo(f"Job {found.job_id} ({harmless(found.job_type or 'no type')}) is {found.state}.")
     for reason in found.reasons:
         click.echo(f"  {harmless(reason.message, lines=True)}")
+
+
+async def _look(connection: Connection, filters: Filters, limit: int, before: int | None) -> Page:
+    """On and on, until the page is full or there is nothing left to look at."""
+    page, told = await list_jobs(connection, filters, limit, before), time.monotonic()
+    while page.before is not None and len(page.jobs) < limit:
+        if time.monotonic() - told >= _TELL_SECONDS:
+            told = time.monotonic()
+            click.echo(f"looking at jobs before {page.before}, {len(page.jobs)} found so far", err=True)
+        more = await list_jobs(connection, filters, limit - len(page.jobs), page.before)
+        page = Page(page.jobs + more.jobs, more.before)
+    return page
 
 
 def _print_page(page: Page, limit: int, chosen: dict[str, Any]) -> None:

@@ -111,6 +111,8 @@ create index jobs_ready on reactor.jobs (queue, job_type, priority, id)
 create index jobs_future on reactor.jobs (run_after) where state = 'pending' and run_after is not null;
 create index jobs_parked on reactor.jobs (scope, queue, job_type, priority, id) where state = 'pending' and parked;
 create index jobs_waiting on reactor.jobs (id) where state = 'waiting';
+-- What people ask for first, among millions that completed.
+create index jobs_not_completed on reactor.jobs (id) where state in ('partial', 'failed', 'cancelled');
 create index jobs_pipeline on reactor.jobs (pipeline_id, id);
 create index jobs_held on reactor.jobs (worker_id) where worker_id is not null;
 -- The referee of "one running job per scope": also held by a cancelled job whose handler has not stopped yet.
