@@ -204,7 +204,7 @@ async def start_pod(database: str, tmp_path: Path) -> AsyncIterator[StartPod]:
         pod = Pod(url, tmp_path, len(pods) + 1, arguments, named)
         pods.append(pod)
         if ready:
-            await until(lambda: pod.events("worker started"))
+            await until(lambda: pod.events("worker started"), within_seconds=60)
         return pod
 
     yield start
@@ -260,7 +260,7 @@ async def start_server(database: str, tmp_path: Path) -> AsyncIterator[StartServ
         chosen = arguments if "--port" in arguments else ("--port", "0", *arguments)
         server = Server(url, tmp_path, len(servers) + 1, chosen, named)
         servers.append(server)
-        await until(server.look_for_address)
+        await until(server.look_for_address, within_seconds=60)
         return server
 
     yield start
