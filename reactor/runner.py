@@ -8,8 +8,8 @@ from typing import Any
 
 import asyncpg
 
-from reactor import statements
 from reactor.begun import Begun
+from reactor.calendar import NEVER, Calendar
 from reactor.claim import claim, claim_one, inherit
 from reactor.context import Services
 from reactor.counts import Counts
@@ -25,18 +25,13 @@ from reactor.pace import Pace
 from reactor.registry import Registry
 from reactor.settle import give_back_unbegun
 from reactor.settler import Settler
-from reactor.tick import tick
 from reactor.unhandled import Unhandled
 
 log = get_logger(__name__)
 
 # A row whose transaction found the bell rung a moment ago may become visible only after we have looked.
 _LOOK_AGAIN_SECONDS = (0.01, 0.04, 0.16, 0.64)
-_PROMOTION_PAUSE_SECONDS = 0.1
-_PROMOTION_BATCH = 1000
 _FAILED_PAUSE_SECONDS = 1.0
-_TICK_AGAIN_SECONDS = 5.0
-_NEVER = float("inf")
 
 
 @dataclass(frozen=True)
@@ -97,11 +92,13 @@ class Runner:
         self._enough = 1
         """Room to be waited for then: worked out when the waiting begins, and not at the end of each job."""
         self._looks: deque[float] = deque()
-        self._promoted_at = 0.0
-        self._next_promotion = 0.0
-        self._next_poll = _NEVER
-        self._next_stock = _NEVER
-        self._next_tick = _NEVER if plan.once or plan.inherits else 0.0
+        self._next_poll = NEVER
+        self._next_stock = NEVER
+        self._calendar = Calendar(
+            self._line,
+            longest_pause=plan.poll_seconds or NEVER,
+            has_schedules=not plan.once and not plan.inherits,
+        )
         self._unhandled = Unhandled(self._line)
 
     @property
@@ -188,7 +185,7 @@ class Runner:
 
     async def _turn_after_turn(self) -> None:
         now = self._loop.time()
-        self._next_poll = now + self._plan.poll_seconds if self._plan.poll_seconds else _NEVER
+        self._next_poll = now + self._plan.poll_seconds if self._plan.poll_seconds else NEVER
         self._next_stock = now + self._plan.stock_seconds
         if self._plan.inherits:
             jobs, _ = await self._line.insist(lambda connection: inherit(connection, self.worker))
@@ -201,15 +198,15 @@ class Runner:
                 # Whatever it is, a pod that gives up over it helps nobody.
                 log.error("turn failed", error=str(error), sqlstate=error.sqlstate)
                 self._look = True
-                self._next_promotion = 0.0
+                self._calendar.promote_now()
                 await asyncio.sleep(_FAILED_PAUSE_SECONDS)
 
     async def _step(self, now: float) -> bool:
         """Tells whether that was the last."""
         if now >= self._next_stock:
             await self._take_stock()
-        if now >= self._next_tick and not self._stopping:
-            await self._tick()
+        if now >= self._calendar.next_tick and not self._stopping:
+            await self._calendar.tick()
         if not self._claims and await self._is_finished():
             return True
         if self._claims and self._has_room() and self._is_due(now):
@@ -226,21 +223,23 @@ class Runner:
     async def _sleep(self) -> None:
         """Until something is rung, ended or due. Without room only the stock and the schedules have to be looked
         after."""
-        due = self._next_stock if self._stopping else min(self._next_stock, self._next_tick)
+        due = self._next_stock if self._stopping else min(self._next_stock, self._calendar.next_tick)
         self._enough = self._room_worthwhile()
         self._is_cramped = self._crew.room < self._enough
         if self._claims and not self._is_cramped:
-            due = min(due, self._next_look(), self._next_poll, self._next_promotion)
+            due = min(due, self._next_look)
         timer = self._loop.call_at(min(due, self._loop.time() + 3600), self._wakeup.set)
         await self._wakeup.wait()
         timer.cancel()
         self._wakeup.clear()
 
     def _is_due(self, now: float) -> bool:
-        return self._look or not self._dry or now >= min(self._next_look(), self._next_poll, self._next_promotion)
+        return self._look or not self._dry or now >= self._next_look
 
+    @property
     def _next_look(self) -> float:
-        return self._looks[0] if self._looks else _NEVER
+        again = self._looks[0] if self._looks else NEVER
+        return min(again, self._next_poll, self._calendar.next_promotion)
 
     # One look
 
@@ -250,7 +249,7 @@ class Runner:
         polled = now >= self._next_poll
         if polled:
             self._next_poll = now + self._plan.poll_seconds
-            self._next_promotion = now
+            self._calendar.promote_now()
             self.counts.polls += 1
         if rung:
             self._looks = deque(now + pause for pause in _LOOK_AGAIN_SECONDS)
@@ -258,16 +257,17 @@ class Runner:
             while self._looks and self._looks[0] <= now:
                 self._looks.popleft()
                 if not self._looks:
-                    self._next_promotion = now  # a scheduled job may have become visible late, too
+                    self._calendar.promote_now()  # a scheduled job may have become visible late, too
         expected = rung or bool(self._looks) or not self._dry
         # On a ring the claim comes first, since somebody waits for it.
-        promoted = 0 if rung else await self._promote()
+        promoted = 0 if rung else await self._calendar.promote()
         jobs = await self._claim()
         if jobs and polled and not expected and not promoted:
             self.counts.missed_wakes += 1
             log.warning("a notification was missed", found=len(jobs), missed=self.counts.missed_wakes)
         if rung:
-            promoted = await self._promote()
+            promoted = await self._calendar.promote()
+        self._look = self._look or bool(promoted)
         if polled or (not jobs and not promoted):
             await self._unhandled.report(self._loop.time())
         return bool(jobs or promoted)
@@ -292,24 +292,6 @@ class Runner:
         self._crew.take(jobs)
         return jobs
 
-    async def _promote(self) -> int:
-        """Scheduled jobs that are due become ready. Also sets the alarm for the next one."""
-        if self._loop.time() < self._next_promotion:
-            return 0
-        self._next_promotion = _NEVER  # what rings while we ask stays rung
-        record, _ = await self._line.insist(
-            lambda connection: connection.fetchrow(statements.PROMOTE, _PROMOTION_BATCH)
-        )
-        assert record is not None
-        moved, later = record
-        now = self._promoted_at = self._loop.time()
-        if later is not None:
-            self._next_promotion = min(self._next_promotion, now + later)
-        if moved:
-            self._look = True
-            self._next_promotion = now if moved == _PROMOTION_BATCH else self._next_promotion
-        return int(moved)
-
     async def _take_stock(self) -> None:
         """Stops what the database says is ours no more, and gives back what it says is ours and we don't know of.
 
@@ -323,17 +305,6 @@ class Runner:
             log.warning("claims whose answer was lost are given back", jobs=sorted(unknown))
             await self._line.insist(lambda connection: give_back_unbegun(connection, unknown))
         self._crew.lose(known.difference(theirs.values()))
-
-    async def _tick(self) -> None:
-        """Schedules that are due get their jobs. Also sets the alarm for the next one, and for a look meanwhile."""
-        self._next_tick = _NEVER  # what rings while we ask stays rung
-        try:
-            pause, _ = await self._line.insist(tick)
-        except asyncpg.PostgresError as error:
-            # Claims go on all the same.
-            log.error("schedules can't be run", error=str(error), sqlstate=error.sqlstate)
-            pause = _TICK_AGAIN_SECONDS
-        self._next_tick = min(self._next_tick, self._loop.time() + min(pause, self._plan.poll_seconds or _NEVER))
 
     # How much to claim
 
@@ -356,8 +327,7 @@ class Runner:
 
     def _on_bell(self, payload: str) -> None:
         self.counts.wakes += 1
-        # Perhaps it is a scheduled job; but not every ring is worth a look at the calendar.
-        self._next_promotion = min(self._next_promotion, self._promoted_at + _PROMOTION_PAUSE_SECONDS)
+        self._calendar.on_bell()
         self._look_now()
 
     def _look_now(self) -> None:
@@ -366,11 +336,12 @@ class Runner:
 
     def _on_connected(self) -> None:
         """Whatever was rung for meanwhile was not heard."""
-        self._next_tick = self._next_promotion = 0.0
+        self._calendar.promote_now()
+        self._calendar.tick_now()
         self._look_now()
 
     def _on_schedules(self, payload: str) -> None:
-        self._next_tick = 0.0
+        self._calendar.tick_now()
         self._wakeup.set()
 
     def _on_cancel(self, payload: str) -> None:

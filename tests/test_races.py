@@ -208,7 +208,7 @@ async def test_a_schedule_that_changes_while_schedules_are_looked_at_is_looked_a
 
     async with Reactor(database, registry=registry, poll_seconds=0, grace_seconds=0) as reactor:
         await until(lambda: reactor.is_well)
-        monkeypatch.setattr("reactor.runner.tick", look_and_ring)
+        monkeypatch.setattr("reactor.calendar.tick", look_and_ring)
         for _ in range(2):
             before = looks
             reactor._runner._on_schedules("")
