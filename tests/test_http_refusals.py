@@ -229,7 +229,9 @@ async def test_a_bug_of_ours_is_a_problem_without_its_insides(
         raise RuntimeError("secret")
 
     monkeypatch.setattr("reactor_http.jobs.list_jobs", broken)
-    assert "secret" not in json.dumps(is_problem(await api.get("/v1/jobs"), 500))
+    answer = await api.get("/v1/jobs")
+    assert "secret" not in json.dumps(is_problem(answer, 500))
+    assert answer.headers["x-content-type-options"] == "nosniff"
 
 
 async def test_a_database_that_is_away_is_told_soon_and_comes_back(folder: Path) -> None:

@@ -24,6 +24,7 @@ from reactor.errors import (
 from reactor.log import get_logger
 from reactor_http.access import Endpoint
 from reactor_http.edge import edge_of
+from reactor_http.headers import safe_headers
 from reactor_http.problem import Problem
 
 log = get_logger(__name__)
@@ -77,9 +78,15 @@ async def refuse_work(request: Request, error: Exception) -> Response:
 
 
 async def own_up(request: Request, error: Exception) -> Response:
-    """A bug of ours. The server logs it; the caller need not know its insides."""
+    """A bug of ours. The server logs it; the caller need not know its insides.
+
+    Starlette answers this outside of all middleware, so it has to bring the headers itself.
+    """
     return Problem(
-        500, "Something went wrong in the server.", "Its log has the details: please report them."
+        500,
+        "Something went wrong in the server.",
+        "Its log has the details: please report them.",
+        headers=safe_headers(request.scope),
     ).response()
 
 

@@ -14,12 +14,12 @@ _ALWAYS = {
 }
 
 
-def _raw(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
-    return [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+_OURS = _ALWAYS | {"Cross-Origin-Resource-Policy": "same-origin"}
+_PUBLIC = _ALWAYS | {"Cross-Origin-Resource-Policy": "cross-origin"}
 
 
-_OURS = _raw(_ALWAYS | {"Cross-Origin-Resource-Policy": "same-origin"})
-_PUBLIC = _raw(_ALWAYS | {"Cross-Origin-Resource-Policy": "cross-origin"})
+def safe_headers(scope: Scope) -> dict[str, str]:
+    return _PUBLIC if is_public(scope) else _OURS
 
 
 class SafeHeaders:
@@ -30,7 +30,7 @@ class SafeHeaders:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        more = _PUBLIC if is_public(scope) else _OURS
+        more = [(name.lower().encode(), value.encode()) for name, value in safe_headers(scope).items()]
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
