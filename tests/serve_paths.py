@@ -26,7 +26,7 @@ async def explode(request: Request) -> Response:
 
 
 async def explode_in_a_stream(request: Request) -> Response:
-    stream_caller(request, None)
+    await stream_caller(request, None)
     return await explode(request)
 
 

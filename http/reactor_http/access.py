@@ -21,6 +21,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 # Set by proxies: behind one every client seems to be on this machine.
 _PROXIED = ("x-forwarded-for", "x-forwarded-host", "x-real-ip", "forwarded", "via")
 _CONFIGURE = "Configure tokens: `reactor token NAME` makes one; docs/access.md tells the rest."
+_MAKE_ANOTHER = "Make a new one: POST /v1/stream-tokens."
 
 
 def needs(permission: Permission, endpoint: Endpoint) -> Endpoint:
@@ -57,7 +58,7 @@ def visitor(request: Request) -> Caller | None:
     return _identify(request)
 
 
-def stream_caller(request: Request, pipeline_id: UUID | None) -> Caller:
+async def stream_caller(request: Request, pipeline_id: UUID | None) -> Caller:
     """Who asks for the stream of this pipeline (None: of all): by a bearer token, or by a stream token in the address.
 
     For the stream's own limits the name is that of the token which the stream token was made with.
@@ -71,7 +72,9 @@ def stream_caller(request: Request, pipeline_id: UUID | None) -> Caller:
     try:
         grant = edge.signer.check(given[0])
     except BadStreamToken as error:
-        raise _unknown(str(error), "Make a new one: POST /v1/stream-tokens.") from None
+        raise _unknown(str(error), _MAKE_ANOTHER) from None
+    if grant.expires_at <= await edge.clock.now():
+        raise _unknown("The stream token has expired.", _MAKE_ANOTHER)
     if not edge.tokens.allow(grant.name, Permission.VIEW):
         raise _unknown("The token that this stream token was made with is no longer valid.")
     if grant.pipeline_id is not None and grant.pipeline_id != pipeline_id:

@@ -13,6 +13,7 @@ from reactor.errors import DatabaseUnreachable
 from reactor.log import get_logger
 from reactor.refusal import refusals_explained
 from reactor.settings import Settings
+from reactor_http.clock import DatabaseClock
 from reactor_http.measure import Source
 from reactor_http.recent import Recent
 from reactor_http.stream_token import Signer
@@ -39,6 +40,7 @@ class Edge:
         self.settings = settings
         self.checks = dict(checks)
         self.tokens = Tokens(settings)
+        self.clock = DatabaseClock(self.connection)
         self.signer = Signer(settings)
         if self.tokens.are_configured and not self.signer.is_shared:
             log.warning(

@@ -35,7 +35,7 @@ async def all_events(request: Request) -> Response:
 
 
 async def _stream(request: Request, pipeline: UUID | None) -> Response:
-    caller = stream_caller(request, pipeline)
+    caller = await stream_caller(request, pipeline)
     asked = read_query(request, EventsAsked)
     last_seen = request.headers.get("last-event-id") or asked.last_event_id
     cursor = parse(last_seen)

@@ -49,9 +49,11 @@ async def me(request: Request) -> JSONResponse:
 
 async def stream_tokens(request: Request) -> JSONResponse:
     asked = await read_body(request, StreamTokenAsked)
-    token, grant = edge_of(request).signer.sign(caller(request).name, asked.pipeline_id, asked.ttl_seconds)
-    expires_at = datetime.fromtimestamp(grant.expires_at, UTC).isoformat()
-    return JSONResponse({"token": token, "expires_at": expires_at}, 201, headers=_PRIVATE)
+    edge = edge_of(request)
+    expires_at = await edge.clock.now() + asked.ttl_seconds
+    token, grant = edge.signer.sign(caller(request).name, asked.pipeline_id, expires_at)
+    said = datetime.fromtimestamp(grant.expires_at, UTC).isoformat()
+    return JSONResponse({"token": token, "expires_at": said}, 201, headers=_PRIVATE)
 
 
 CALLS = (

@@ -1,0 +1,28 @@
+"""The database's clock, by which all pods agree on when something ends."""
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+from reactor import statements
+from reactor.database import Connection
+from reactor_http.recent import Recent
+
+_ASK_SECONDS = 60.0
+
+
+class DatabaseClock:
+    """Asked once a minute; in between this machine's steady clock, which nobody can set, tells how much has passed."""
+
+    def __init__(self, connect: Callable[[], AbstractAsyncContextManager[Connection]]) -> None:
+        self._connect = connect
+        self._difference = Recent[float](_ASK_SECONDS)
+
+    async def now(self) -> float:
+        """In seconds since 1970."""
+        return await self._difference.get(self._measure) + time.monotonic()
+
+    async def _measure(self) -> float:
+        async with self._connect() as connection:
+            now = await connection.fetchval(statements.CLOCK)
+        return float(now.timestamp()) - time.monotonic()
