@@ -195,6 +195,18 @@ async def test_jobs_are_listed_newest_first_and_the_next_page_is_named(
 
 
 @pytest.mark.parametrize("columns", [40, 80])
+async def test_a_rare_job_is_looked_for_to_the_end_and_people_are_told_how_far_that_is(
+    reactor: Reactor, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reactor.look._LOOKED_AT", 2)
+    monkeypatch.setattr("reactor.cli.jobs._TELL_SECONDS", 0)
+    rare = await insert(connection, tags=["rare"])
+    newer = [await insert(connection) for _ in range(5)]
+    done = reactor("jobs", "--tag", "rare", "--json")
+    assert [job["id"] for job in json.loads(done.stdout)["jobs"]] == [rare]
+    assert done.stderr.splitlines()[0] == f"looking at jobs before {newer[3]}, 0 found so far"
+
+
 async def test_a_list_fits_the_screen_and_is_whole_where_there_is_none(
     reactor: Reactor, connection: Connection, columns: int
 ) -> None:
