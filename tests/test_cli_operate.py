@@ -194,7 +194,6 @@ async def test_jobs_are_listed_newest_first_and_the_next_page_is_named(
     assert ([job["id"] for job in page["jobs"]], page["before"]) == ([ids[0]], None)
 
 
-@pytest.mark.parametrize("columns", [40, 80])
 async def test_a_rare_job_is_looked_for_to_the_end_and_people_are_told_how_far_that_is(
     reactor: Reactor, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,6 +206,7 @@ async def test_a_rare_job_is_looked_for_to_the_end_and_people_are_told_how_far_t
     assert done.stderr.splitlines()[0] == f"looking at jobs before {newer[3]}, 0 found so far"
 
 
+@pytest.mark.parametrize("columns", [40, 80])
 async def test_a_list_fits_the_screen_and_is_whole_where_there_is_none(
     reactor: Reactor, connection: Connection, columns: int
 ) -> None:
