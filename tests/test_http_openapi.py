@@ -133,7 +133,7 @@ def test_what_there_is_is_described_too(described: Any, identity: int) -> None:
 
 
 def test_pipelines_that_there_are_are_described_too(address: str, described: Any) -> None:
-    for pipeline in httpx.get(f"{address}/v1/pipelines").json()["pipelines"]:
+    for pipeline in httpx.get(f"{address}/v1/pipelines", timeout=20).json()["pipelines"]:
         case = described["/v1/pipelines/{pipeline_id}"]["GET"].Case(
             path_parameters={"pipeline_id": pipeline["pipeline_id"]}
         )
