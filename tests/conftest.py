@@ -31,6 +31,7 @@ from reactor.registry import Registry
 from reactor.runner import Plan, Runner
 from reactor.testing import Databases, quick_folder, server_for_tests
 from reactor_http.app import create_app
+from reactor_http.edge import Edge
 
 Row = Callable[[int], Awaitable[dict[str, Any]]]
 Events = list[MutableMapping[str, Any]]
@@ -50,6 +51,14 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
         if name.startswith("REACTOR_") and not name.startswith("REACTOR_TEST_"):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def _patience_with_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers in this process give up on a database that does not answer within seconds. Here it is only slow."""
+    monkeypatch.setattr(Edge, "connect_seconds", 20.0)
+    monkeypatch.setattr("reactor_http.health._DATABASE_SECONDS", 20.0)
+    monkeypatch.setattr("reactor_http.streams._JOIN_SECONDS", 20.0)
 
 
 @pytest.fixture(scope="session")

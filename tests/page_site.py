@@ -4,11 +4,12 @@ import asyncio
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -64,6 +65,14 @@ class Site:
         process = self._processes.pop(name)
         process.send_signal(number)
         process.wait(20)
+
+    @contextmanager
+    def port_kept(self) -> Iterator[None]:
+        """Nobody else on this machine is given the port of a server that was stopped."""
+        with socket.socket() as keeper:
+            keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            keeper.bind(("127.0.0.1", int(self._port)))
+            yield
 
     def end(self) -> None:
         for name in list(self._processes):

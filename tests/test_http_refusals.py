@@ -18,6 +18,7 @@ from reactor.migrate import migrate
 from reactor_http.app import create_app
 
 Until = Callable[..., Awaitable[Any]]
+WAITING = "from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
 DEEP = '{"a":' * 5000 + "1" + "}" * 5000
 
 
@@ -178,7 +179,7 @@ async def test_an_address_full_of_one_name_holds_nobody_up(api: httpx.AsyncClien
     began = time.monotonic()
     problem = is_problem(await api.get("/v1/jobs?" + "&".join(["a"] * 30_000)), 422)
     assert problem["errors"] == [{"field": "a", "message": "is given twice"}]
-    assert time.monotonic() - began < 5, "it took a minute when each was looked for among all"
+    assert time.monotonic() - began < 20, "it took a minute when each was looked for among all"
 
 
 async def test_more_wrong_fields_than_anybody_reads_are_counted_only(api: httpx.AsyncClient) -> None:
@@ -194,7 +195,7 @@ async def test_jobs_with_too_many_dependencies_are_refused_before_these_are_read
     assert problem["errors"] == [
         {"field": "jobs", "message": "have 4,000,000 dependencies in all, and may have 100,000"}
     ]
-    assert time.monotonic() - began < 10, "it took a minute, and gigabytes, when all were read"
+    assert time.monotonic() - began < 30, "it took a minute, and gigabytes, when all were read"
 
 
 async def test_unknown_things_and_methods_are_problems_too(api: httpx.AsyncClient) -> None:
@@ -268,8 +269,7 @@ async def test_a_connection_that_is_lost_meanwhile_is_a_503(
     async with connect(database, name="other") as other, other.transaction():
         await other.execute("lock table reactor.jobs in access exclusive mode")
         asking = asyncio.create_task(api.get("/v1/jobs"))
-        kill = "select pg_terminate_backend(pid) from pg_stat_activity where wait_event_type = 'Lock'"
-        await until(lambda: connection.fetchval(kill))
+        await until(lambda: connection.fetchval(f"select pg_terminate_backend(pid) {WAITING}"))
         is_problem(await asking, 503)
     assert (await api.get("/v1/jobs")).status_code == 200
 
@@ -277,13 +277,12 @@ async def test_a_connection_that_is_lost_meanwhile_is_a_503(
 async def test_no_connection_to_be_had_in_time_is_a_503(
     api: httpx.AsyncClient, app: Starlette, connection: Connection, database: str, until: Until
 ) -> None:
-    app.state.edge.connect_seconds = 0.2
     async with connect(database, name="other") as other, other.transaction():
         await other.execute("lock table reactor.jobs in access exclusive mode")
         others = [asyncio.create_task(api.get("/v1/jobs")) for _ in range(10)]
         try:
-            waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
-            await until(lambda: _is(connection, waiting, 10))
+            await until(lambda: _is(connection, f"select count(*) {WAITING}", 10))
+            app.state.edge.connect_seconds = 0.2
             is_problem(await api.get("/v1/jobs"), 503)
         finally:
             for one in others:
@@ -300,8 +299,12 @@ async def test_what_takes_too_long_is_given_up_and_cancelled_on_the_server(
         refused = await api.get("/v1/jobs")
         is_problem(refused, 503)
         assert refused.headers["retry-after"]
-        active = "select count(*) from pg_stat_activity where application_name = 'reactor http' and state = 'active'"
+        active = (
+            "select count(*) from pg_stat_activity where application_name = 'reactor http' and state = 'active'"
+            " and datname = current_database()"
+        )
         await until(lambda: _is(connection, active, 0))
+    app.state.edge.request_seconds = 30
     assert (await api.get("/v1/jobs")).status_code == 200
 
 

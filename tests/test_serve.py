@@ -53,6 +53,14 @@ class Server:
     def open_files(self) -> int:
         return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """What is sent meanwhile has all come by the time that the server looks, however long we take."""
+        self.process.send_signal(signal.SIGSTOP)
+        os.waitpid(self.process.pid, os.WUNTRACED)
+        yield
+        self.process.send_signal(signal.SIGCONT)
+
     def connect(self, *, small: bool = False) -> socket.socket:
         connection = socket.socket()
         if small:
@@ -63,6 +71,12 @@ class Server:
 
     def get(self, path: str, **more: Any) -> httpx.Response:
         return httpx.get(self.address + path, timeout=20, **more)
+
+    def mint(self, token: str) -> str:
+        """A stream token."""
+        headers, wanted = {"Authorization": f"Bearer {token}"}, {"pipeline_id": None}
+        minted = httpx.post(f"{self.address}/v1/stream-tokens", json=wanted, headers=headers, timeout=20)
+        return str(minted.json()["token"])
 
 
 @pytest.fixture
@@ -83,9 +97,9 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Server]]:
 
 
 @pytest.fixture(scope="module")
-def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that outlives a test: for those who only want to see that it does."""
-    server = Server(tmp_path_factory.mktemp("patient"), {}, {"head_seconds": 1})
+def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that outlives a test: for those who look at nothing but their own connection."""
+    server = Server(tmp_path_factory.mktemp("hasty"), {}, {"head_seconds": 0.5})
     yield server
     server.process.kill()
     server.process.communicate()
@@ -122,70 +136,84 @@ async def test_a_thousand_half_open_connections_hold_nobody_up_and_are_gone_afte
     start: Start, until: Until
 ) -> None:
     """D13"""
-    server = start(head_seconds=5)
+    server = start(head_seconds=600)
+    before = server.open_files
+    with many_files(), ExitStack() as connections:
+        a_thousand(server, connections)
+        await until(lambda: server.open_files >= before + 1000)
+        assert server.get("/health/live").status_code == 200
+        assert server.open_files >= before + 1000, "it was answered while all of them were waiting"
+
+    server = start(head_seconds=1)
     before = server.open_files
     with many_files(), ExitStack() as connections:
         began = time.monotonic()
-        for number in range(1000):
-            connection = connections.enter_context(server.connect())
-            if number % 2:
-                connection.sendall(b"GET /health/live HTTP/1.1\r\nHo")
-        # The connection of the question before may have been counted, and be gone by now.
-        await until(lambda: server.open_files >= before + 999)
-        answered = time.monotonic()
-        assert server.get("/health/live").status_code == 200
-        assert time.monotonic() - answered < 2
+        for number, connection in enumerate(a_thousand(server, connections)):
+            assert everything(connection)[:13] in (b"", b"HTTP/1.1 408 ")
+            assert number or time.monotonic() - began > 1, "they are given a second here"
         await until(lambda: server.open_files <= before)
-        assert time.monotonic() - began > 4, "they are given five seconds here"
 
 
-def test_a_head_that_does_not_end_is_answered_with_408(start: Start) -> None:
-    server = start(head_seconds=0.5)
-    with server.connect() as connection:
+def a_thousand(server: Server, connections: ExitStack) -> list[socket.socket]:
+    opened = []
+    for number in range(1000):
+        opened.append(connections.enter_context(server.connect()))
+        if number % 2:
+            opened[-1].sendall(b"GET /health/live HTTP/1.1\r\nHo")
+    return opened
+
+
+def test_a_head_that_does_not_end_is_answered_with_408(hasty: Server) -> None:
+    with hasty.held():
+        connection = hasty.connect()
         connection.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n")
+    with connection:
         assert everything(connection).startswith(b"HTTP/1.1 408 ")
 
 
-def test_a_head_that_trickles_is_ended_too(start: Start) -> None:
-    server = start(head_seconds=1)
-    with server.connect() as connection:
+def test_a_head_that_trickles_is_ended_too(hasty: Server) -> None:
+    with hasty.connect() as connection:
         began = time.monotonic()
         connection.sendall(b"GET / HTTP/1.1\r\n")
         with suppress(ConnectionError):
-            while time.monotonic() - began < 10:
+            while time.monotonic() - began < 30:
                 connection.sendall(b"X-A: b\r\n")
                 connection.settimeout(0.1)
                 with suppress(TimeoutError):
                     if connection.recv(1000):
                         break
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20
 
 
-def test_a_connection_that_says_nothing_is_closed_without_a_word(start: Start) -> None:
-    server = start(head_seconds=0.5)
-    with server.connect() as connection:
+def test_a_connection_that_says_nothing_is_closed_without_a_word(hasty: Server) -> None:
+    with hasty.connect() as connection:
         assert everything(connection) == b""
 
 
-def test_a_second_request_on_a_connection_must_come_to_its_end_too(start: Start) -> None:
-    server = start(head_seconds=0.5)
-    with server.connect() as connection:
+def test_a_second_request_on_a_connection_must_come_to_its_end_too(hasty: Server) -> None:
+    with hasty.held():
+        connection = hasty.connect()
         connection.sendall(head("/health/live"))
+    with connection:
         assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
         connection.sendall(b"GET / HT")
         assert b"HTTP/1.1 408 " in everything(connection)
 
 
-def test_connections_are_kept_for_further_requests(start: Start) -> None:
-    server = start(head_seconds=0.5)
-    with server.connect() as connection:
-        for _ in range(3):
-            connection.sendall(head("/health/live"))
+def test_connections_are_kept_for_further_requests(hasty: Server) -> None:
+    with hasty.held():
+        connection = hasty.connect()
+        connection.sendall(head("/health/live"))
+    with connection:
+        for number in range(3):
+            if number:
+                time.sleep(1.1)  # the server has looked
+                connection.sendall(head("/health/live"))
             answer = b""
             while not answer.endswith(b"}"):
-                answer += connection.recv(65536)
+                answer += (part := connection.recv(65536))
+                assert part, "it was closed"
             assert answer.startswith(b"HTTP/1.1 200 ")
-            time.sleep(0.7)
 
 
 def test_a_body_that_trickles_is_ended(start: Start) -> None:
@@ -194,24 +222,25 @@ def test_a_body_that_trickles_is_ended(start: Start) -> None:
         connection.sendall(head("/read", "Content-Length: 1000000", method="POST"))
         began = time.monotonic()
         with suppress(ConnectionError):
-            while time.monotonic() - began < 10:
+            while time.monotonic() - began < 30:
                 connection.sendall(b"x")
                 time.sleep(0.05)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20
 
 
-def test_a_body_that_trickles_on_after_the_answer_is_ended(start: Start) -> None:
+def test_a_body_that_trickles_on_after_the_answer_is_ended(hasty: Server) -> None:
     """Uvicorn's own timer starts anew with every byte."""
-    server = start(head_seconds=1)
-    with server.connect() as connection:
+    with hasty.held():
+        connection = hasty.connect()
         connection.sendall(head("/nowhere", "Content-Length: 1000000", method="POST"))
+    with connection:
         assert connection.recv(65536).startswith(b"HTTP/1.1 405 ")
         began = time.monotonic()
         with suppress(ConnectionError):
-            while time.monotonic() - began < 10:
+            while time.monotonic() - began < 30:
                 connection.sendall(b"x")
                 time.sleep(0.05)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20
 
 
 def test_a_slow_but_steady_body_is_taken(start: Start) -> None:
@@ -230,8 +259,8 @@ async def test_a_client_that_does_not_read_is_given_up(start: Start, until: Unti
     before = server.open_files
     with server.connect(small=True) as connection:
         connection.sendall(head(path))
-        await until(lambda: server.open_files > before)
-        await until(lambda: server.open_files <= before, within_seconds=6)
+        assert connection.recv(1)
+        await until(lambda: server.open_files <= before)
 
 
 async def test_closing_does_not_wait_for_a_client_that_does_not_read(start: Start, until: Until) -> None:
@@ -239,8 +268,8 @@ async def test_closing_does_not_wait_for_a_client_that_does_not_read(start: Star
     before = server.open_files
     with server.connect(small=True) as connection:
         connection.sendall(head("/big?bytes=20000000", "Connection: close"))
-        await until(lambda: server.open_files > before)
-        await until(lambda: server.open_files <= before, within_seconds=6)
+        assert connection.recv(1)
+        await until(lambda: server.open_files <= before)
 
 
 async def test_an_endpoint_can_end_its_connection_at_once(start: Start, until: Until) -> None:
@@ -255,12 +284,11 @@ async def test_an_endpoint_can_end_its_connection_at_once(start: Start, until: U
 async def test_more_connections_than_allowed_are_refused_and_the_others_served(start: Start, until: Until) -> None:
     server = start(connections=20, head_seconds=600, crowded_head_seconds=1)
     with ExitStack() as connections:
-        for _ in range(20):
-            connections.enter_context(server.connect())
-        with server.connect() as refused:
-            assert everything(refused).startswith(b"HTTP/1.1 503 ")
+        with server.held():
+            *_, refused = [connections.enter_context(server.connect()) for _ in range(21)]
+        assert everything(refused).startswith(b"HTTP/1.1 503 ")
         # Those who say nothing make room soon.
-        await until(lambda: _is_well(server), within_seconds=6)
+        await until(lambda: _is_well(server))
 
 
 def _is_well(server: Server) -> bool:
@@ -278,23 +306,22 @@ def _is_well(server: Server) -> bool:
         b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 1_000_000 + b"\r\n\r\n",
-        b"GET /" + b"x" * 100_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET /" + b"x" * 100_000 + b" HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
         b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nnonsense\r\n",
         b"GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer \x00\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     ],
 )
-def test_what_is_no_http_is_refused_and_closed(patient: Server, garbage: bytes) -> None:
-    server = patient
-    with server.connect() as connection:
+async def test_what_is_no_http_is_refused_and_closed(hasty: Server, garbage: bytes, until: Until) -> None:
+    with hasty.connect() as connection:
         with suppress(ConnectionError):
             connection.sendall(garbage)
         answer = everything(connection)
     assert not answer or answer.split()[1][:1] == b"4", answer[:100]
-    assert server.get("/health/live").status_code == 200
-    assert "Traceback" not in server.log
-    assert "exc_info" not in server.log
+    await until(lambda: _is_well(hasty))
+    assert "Traceback" not in hasty.log
+    assert "exc_info" not in hasty.log
 
 
 # Stopping
@@ -306,7 +333,7 @@ def test_a_client_that_does_not_read_keeps_no_server_from_stopping(start: Start)
         connection.sendall(head("/flood"))
         assert connection.recv(100)
         server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(10) == 0
+        assert server.process.wait(30) == 0
     assert "Traceback" not in server.log
 
 
@@ -330,7 +357,7 @@ def test_clients_in_the_middle_of_anything_keep_no_server_from_stopping(start: S
             # Until it has been seen to.
             assert server.get("/health/live").status_code == 200
         server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(10) == 0
+        assert server.process.wait(30) == 0
     assert "Traceback" not in server.log
     assert '"exception"' not in server.log
 
@@ -353,9 +380,7 @@ def test_pods_with_one_secret_take_each_others_stream_tokens(start: Start) -> No
     """D13"""
     token, entry = make_token("vera", [Permission.VIEW])
     one, other = (start(TOKENS=entry, SECRET="s" * 32) for _ in range(2))
-    minted = httpx.post(
-        f"{one.address}/v1/stream-tokens", json={"pipeline_id": None}, headers={"Authorization": f"Bearer {token}"}
-    ).json()["token"]
+    minted = one.mint(token)
     # Let in, it explodes.
     assert other.get("/explode-in-a-stream", params={"token": minted}).status_code == 500
     assert other.get("/explode-in-a-stream", params={"token": minted + "x"}).status_code == 401
@@ -369,9 +394,7 @@ async def test_the_log_holds_no_secret_whatever_goes_wrong(start: Start, tmp_pat
     secret = "hush" * 8
     server = start(TOKENS_FILE=file, SECRET=secret)
     bearer = {"Authorization": f"Bearer {token}"}
-    minted = httpx.post(f"{server.address}/v1/stream-tokens", json={"pipeline_id": None}, headers=bearer).json()[
-        "token"
-    ]
+    minted = server.mint(token)
     assert server.get("/explode", headers=bearer).status_code == 500
     assert server.get(f"/explode?token={token}", headers=bearer).status_code == 500
     assert server.get("/explode-in-a-stream", params={"token": minted}).status_code == 500
@@ -386,7 +409,7 @@ async def test_the_log_holds_no_secret_whatever_goes_wrong(start: Start, tmp_pat
     await until(lambda: server.get("/explode", headers=bearer).content and "tokens file is broken" in server.log)
     assert "it exploded" in server.log
     server.process.send_signal(signal.SIGTERM)
-    server.process.wait(10)
+    server.process.wait(30)
     for hidden in (token, minted, secret, entry.rsplit(":")[-1]):
         for length in (len(hidden), 16):
             assert hidden[:length] not in server.log

@@ -111,20 +111,22 @@ async def test_on_a_terminal_it_is_drawn_until_ctrl_c(database: str, connection:
     one, _ = await insert(connection, pipeline_id)
     ours, theirs = pty.openpty()
     os.set_blocking(ours, False)
-    seen = ""
+    seen = b""  # in pieces that may end within a character
 
     def reads(text: str) -> bool:
         nonlocal seen
         with suppress(OSError):
-            seen += os.read(ours, 65_536).decode()
-        return text in seen
+            seen += os.read(ours, 65_536)
+        return text.encode() in seen
 
     async with watching(database, str(pipeline_id), stdout=theirs) as process:
         await until(lambda: reads("2 pending"))
         await connection.execute("update reactor.jobs set progress = 0.5, state = 'running' where id = $1", one)
         await until(lambda: reads("◐"))
         process.send_signal(signal.SIGINT)
-        assert await process.wait() == 130
+        # A terminal that nobody reads from would hold it up.
+        await until(lambda: reads("") and process.returncode is not None)
+        assert process.returncode == 130
     os.close(ours)
     os.close(theirs)
 
