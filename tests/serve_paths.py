@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import time
 from collections.abc import AsyncIterator
 
 import anyio
@@ -18,6 +19,13 @@ from reactor_http.access import Permission, caller, needs, operator, stream_call
 from reactor_http.app import create_app
 from reactor_http.protocol import ABORT, Limits
 from reactor_http.serve import serve_app
+
+
+class MachineClock:
+    """There is no database here to ask for the time."""
+
+    async def now(self) -> float:
+        return time.time()
 
 
 async def explode(request: Request) -> Response:
@@ -64,6 +72,7 @@ async def abort(request: Request) -> Response:
 async def main() -> None:
     settings = read_settings()
     app = create_app("postgresql://nobody@127.0.0.1:1/nothing", settings)
+    app.state.edge.clock = MachineClock()
     app.router.routes[:0] = [
         Route("/explode", needs(Permission.VIEW, explode), methods=["GET", "POST"]),
         Route("/explode-in-a-stream", explode_in_a_stream),
