@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -35,6 +36,9 @@ from reactor_http.edge import Edge
 
 Row = Callable[[int], Awaitable[dict[str, Any]]]
 Events = list[MutableMapping[str, Any]]
+
+# Two interpreters that import everything, one after the other, beside other tests that do the same.
+_START_SECONDS = 60
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -138,11 +142,26 @@ async def pooled(folder: Path) -> AsyncIterator[tuple[str, str]]:
         account.own(config)
         process = subprocess.Popen([program, config], stderr=subprocess.DEVNULL, **account.subprocess_options())
         try:
-            await until((server.socket_folder / ".s.PGSQL.6432").exists)
+            await until(lambda: _answers(server.socket_folder / ".s.PGSQL.6432"))
             yield f"{server.url()}&port=6432", server.url()
         finally:
             process.terminate()
             process.wait()
+
+
+def _answers(path: Path) -> bool:
+    """A socket's file is there a moment before anybody listens."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
+
+
+def _whole_lines(file: Path) -> list[str]:
+    """Without one that is still being written."""
+    return [line for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+
+def _entries(log_file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in _whole_lines(log_file) if line.startswith("{")]
 
 
 class Pod:
@@ -176,8 +195,7 @@ class Pod:
         return self._log_file.read_text()
 
     def events(self, event: str) -> list[dict[str, Any]]:
-        entries = [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
-        return [entry for entry in entries if entry["event"] == event]
+        return [entry for entry in _entries(self._log_file) if entry["event"] == event]
 
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
@@ -190,7 +208,8 @@ class Pod:
 
     def signal_all(self, number: int) -> None:
         for pid in (self.process.pid, *self.workers):
-            os.kill(pid, number)
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     async def exit_code(self, within_seconds: float = 30) -> int:
         return await asyncio.to_thread(self.process.wait, within_seconds)
@@ -213,7 +232,7 @@ async def start_pod(database: str, tmp_path: Path) -> AsyncIterator[StartPod]:
         pod = Pod(url, tmp_path, len(pods) + 1, arguments, named)
         pods.append(pod)
         if ready:
-            await until(lambda: pod.events("worker started"), within_seconds=60)
+            await until(lambda: pod.events("worker started"), _START_SECONDS)
         return pod
 
     yield start
@@ -243,8 +262,8 @@ class Server:
 
     def look_for_address(self) -> str:
         assert self.process.poll() is None, self.log
-        entries = [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
-        self.address = next((entry["address"] for entry in entries if entry["event"] == "serving"), "")
+        served = (entry["address"] for entry in _entries(self._log_file) if entry["event"] == "serving")
+        self.address = next(served, "")
         return self.address
 
     async def stop(self, number: int = signal.SIGTERM, within_seconds: float = 30) -> int:
@@ -269,7 +288,7 @@ async def start_server(database: str, tmp_path: Path) -> AsyncIterator[StartServ
         chosen = arguments if "--port" in arguments else ("--port", "0", *arguments)
         server = Server(url, tmp_path, len(servers) + 1, chosen, named)
         servers.append(server)
-        await until(server.look_for_address, within_seconds=60)
+        await until(server.look_for_address, _START_SECONDS)
         return server
 
     yield start
@@ -286,7 +305,7 @@ def marks(tmp_path: Path) -> Marks:
 
     def read(word: str) -> list[tuple[int, int, int, float]]:
         file = tmp_path / "marks"
-        lines = [line.split() for line in file.read_text().splitlines()] if file.exists() else []
+        lines = [line.split() for line in _whole_lines(file)] if file.exists() else []
         return [(int(job), int(attempt), int(pid), float(at)) for w, job, attempt, pid, at in lines if w == word]
 
     return read

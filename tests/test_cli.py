@@ -74,9 +74,12 @@ async def test_going_down_asks_first(database: str) -> None:
 
 
 async def test_doctors_findings_are_data_with_json(database: str) -> None:
-    done = reactor("doctor", "--json", database_url=database)
-    assert done.returncode == 0, done.stdout
-    assert {finding["level"] for finding in json.loads(done.stdout)} == {"ok"}
+    def is_well() -> bool:
+        done = reactor("doctor", "--json", database_url=database)
+        return (done.returncode, {finding["level"] for finding in json.loads(done.stdout)}) == (0, {"ok"})
+
+    # It rightly complains where a notification takes 2 s, as it may on a busy machine.
+    wait_for(is_well)
 
 
 def test_doctor_exits_with_1_when_there_is_a_problem(server: str) -> None:
@@ -111,6 +114,7 @@ def wait_for(condition: Callable[[], bool], within_seconds: float = 30) -> None:
     deadline = time.monotonic() + within_seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
 
 
 def is_ready(page: str) -> bool:
@@ -120,6 +124,14 @@ def is_ready(page: str) -> bool:
     except urllib.error.HTTPError as refused:
         refused.close()
         return False
+
+
+def complaint_of(page: str) -> str:
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(f"{page}/health/ready")
+    with caught.value as refused:
+        assert refused.code == 503
+        return str(json.load(refused)["database"])
 
 
 def states_of(pipeline: str, folder: Path) -> list[str]:
@@ -168,11 +180,8 @@ async def test_ready_turns_503_when_the_schema_is_gone_and_live_stays(database: 
     with running("serve", "--port", "0", database_url=database) as process:
         page = page_of(process)
         assert reactor("migrate", "--down-to", "base", "--yes", database_url=database).returncode == 0
-        with pytest.raises(urllib.error.HTTPError) as caught:
-            urllib.request.urlopen(f"{page}/health/ready")
-        with caught.value as refused:
-            assert refused.code == 503
-            assert "revision" in json.load(refused)["database"]
+        # A database that does not answer within 2 s is complained of in other words.
+        wait_for(lambda: "revision" in complaint_of(page))
         with urllib.request.urlopen(f"{page}/health/live") as answer:
             assert answer.status == 200
 

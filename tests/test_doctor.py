@@ -1,5 +1,6 @@
 """`reactor doctor` finds what is wrong, and nothing where nothing is."""
 
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +20,8 @@ async def findings(url: str, listen_url: str = "", environment: Mapping[str, str
     return {finding.check: finding async for finding in examine(location, environment or {})}
 
 
-async def test_a_healthy_database_gets_a_clean_bill(database: str) -> None:
+async def test_a_healthy_database_gets_a_clean_bill(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_NOTIFICATION_SECONDS", 20.0)  # it is well also if it is busy with other tests
     found = await findings(database)
     assert {finding.level for finding in found.values()} == {Level.OK}, found
     assert set(found) == {"server", "schema", "privileges", "clock", "pooler", "notifications", "vacuum"}
@@ -58,8 +60,9 @@ async def test_a_clock_that_differs_is_a_warning(database: str, monkeypatch: pyt
     monkeypatch.setattr(time, "time", lambda: real() - 90)
     clock = (await findings(database))["clock"]
     assert clock.level is Level.WARNING
-    assert "90.0" in clock.message
-    assert "behind" in clock.message
+    seconds = re.search(r"clock is ([\d.]+) s behind", clock.message)
+    assert seconds, clock.message
+    assert float(seconds[1]) == pytest.approx(90, abs=5)  # both clocks are not read at the same moment
 
 
 async def test_who_holds_back_vacuum_is_named(
@@ -68,10 +71,11 @@ async def test_who_holds_back_vacuum_is_named(
     monkeypatch.setattr(doctor, "_OLD_TRANSACTION_SECONDS", 0.0)
     async with connection.transaction():
         await connection.execute("select 1")
-        vacuum = (await findings(database))["vacuum"]
-    assert vacuum.level is Level.WARNING
-    assert "(test, idle in transaction) has held back vacuum" in vacuum.message
-    assert "pg_terminate_backend" in vacuum.remedy
+        found = [finding async for finding in examine(Location(database, database), {}) if finding.check == "vacuum"]
+    assert {finding.level for finding in found} == {Level.WARNING}
+    [ours] = [one for one in found if f"session {connection.get_server_pid()} " in one.message]
+    assert "(test, idle in transaction) has held back vacuum" in ours.message
+    assert "pg_terminate_backend" in ours.remedy
 
 
 async def test_notifications_that_do_not_arrive_are_a_problem(
@@ -82,10 +86,12 @@ async def test_notifications_that_do_not_arrive_are_a_problem(
     assert (await findings(database, listen_url=server))["notifications"].level is Level.PROBLEM
 
 
-async def test_a_pooler_in_between_is_found(pooled: tuple[str, str]) -> None:
+async def test_a_pooler_in_between_is_found(pooled: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     through_pooler, direct = pooled
+    monkeypatch.setattr(doctor, "_NOTIFICATION_SECONDS", 0.2)
     found = await findings(through_pooler)
     assert found["pooler"].level is Level.WARNING
     assert "REACTOR_LISTEN_URL" in found["pooler"].remedy
+    monkeypatch.setattr(doctor, "_NOTIFICATION_SECONDS", 20.0)
     found = await findings(through_pooler, listen_url=direct)
     assert (found["pooler"].level, found["notifications"].level) == (Level.OK, Level.OK)

@@ -322,7 +322,7 @@ async def test_why_tells_where_a_job_runs_and_whether_its_worker_lives(
     await run(connection, worker, job_id)
     reason = await only_reason(connection, job_id, Code.RUNNING)
     assert "It runs on pod-1, attempt 1 of 3" in reason.message
-    assert 590 < reason.facts["lease_seconds"] <= 600
+    assert 500 < reason.facts["lease_seconds"] <= 600
     await retire_worker(connection, worker.id)
     assert f"reactor recover {job_id}" in (await only_reason(connection, job_id, Code.WORKER_DEAD)).message
 

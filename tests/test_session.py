@@ -235,6 +235,8 @@ async def test_a_deadlock_under_it_runs_the_handler_again(
                 await session.execute(text("set local deadlock_timeout = '10ms'"))
                 await session.execute(text(update), {"name": "a"})
                 crossing = asyncio.create_task(rival.execute("update runs set options = '{}' where name = 'a'"))
+                # Each looks for a deadlock once, so long after its wait began: the rival must wait before we do.
+                await until(lambda: waits(connection, rival))
                 try:
                     await session.execute(text(update), {"name": "b"})
                 except DBAPIError as error:

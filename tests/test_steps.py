@@ -166,14 +166,17 @@ async def test_no_more_run_at_once_than_allowed(
 ) -> None:
     """J5. Of plain functions, each in a thread, too."""
     running, most = 0, 0
-    lock = threading.Lock()
+    lock, all_there = threading.Lock(), threading.Event()
 
     def act() -> None:
         nonlocal running, most
         with lock:
             running += 1
             most = max(most, running)
-        time.sleep(0.02)
+            if running == at_once:
+                all_there.set()
+        all_there.wait(20)
+        time.sleep(0.02)  # for one too many to show up
         with lock:
             running -= 1
 
@@ -608,7 +611,7 @@ async def test_a_cancel_is_honoured_between_steps(
         called.append(name)
         if name == "b":
             began.set()
-            let_go.wait(10)
+            let_go.wait(30)
 
     @registry.register("work")
     async def work(job: Job, ctx: Context) -> Summary:
@@ -677,7 +680,7 @@ async def test_a_producers_lock_on_one_job_holds_up_no_others_progress(
                 )
                 await producer.execute("set constraints all immediate")
                 locked_now.set()
-                await until(lambda: told.count(other) == 3, within_seconds=10)
+                await until(lambda: told.count(other) == 3)
                 assert locked not in told
         await until(lambda: told.count(locked) == 3)
         await until(lambda: connection.fetchval("select bool_and(state = 'completed') from reactor.jobs"))

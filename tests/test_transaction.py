@@ -379,7 +379,7 @@ async def test_a_handlers_transaction_may_refer_to_its_job(ledger: Ledger, regis
     """A foreign key to reactor.jobs locks the job's row: progress and the end get through all the same."""
     await ledger.connection.execute("alter table ledger add job_id bigint references reactor.jobs")
 
-    @registry.register("work", timeout_seconds=5, max_attempts=1)
+    @registry.register("work", timeout_seconds=15, max_attempts=1)
     async def work(job: Job, ctx: Context) -> None:
         async with ctx.transaction() as connection:
             await connection.execute("insert into ledger (entry, job_id) values ('data', $1)", job.id)
