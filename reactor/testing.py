@@ -26,7 +26,7 @@ from reactor.settings import Settings
 
 # Tests start from nothing each time, so there is nothing to lose in a crash.
 _FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
-_LEAK_SECONDS = 10.0
+_LEAK_SECONDS = 5.0
 _SKIP_DELAYS = "update reactor.jobs set run_after = null where state = 'pending' and run_after is not null"
 _ROOM_BYTES = 2 * 1024**3
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from command import call
 
 
 def environment(**settings: str) -> dict[str, str]:
@@ -22,12 +23,13 @@ def environment(**settings: str) -> dict[str, str]:
 
 
 def reactor(*arguments: str, **settings: str) -> "subprocess.CompletedProcess[str]":
+    """In a process of its own, as people call it: for what a process is needed for, and once for each kind of end."""
     command = [sys.executable, "-m", "reactor", *arguments]
     return subprocess.run(command, env=environment(**settings), capture_output=True, text=True, timeout=60)
 
 
 def test_help_names_every_command_and_what_to_try_first() -> None:
-    done = reactor("--help")
+    done = call("--help")
     assert done.returncode == 0
     for word in ("up", "migrate", "doctor", "REACTOR_DATABASE_URL", "Exit codes"):
         assert word in done.stdout
@@ -35,7 +37,7 @@ def test_help_names_every_command_and_what_to_try_first() -> None:
 
 @pytest.mark.parametrize("command", ["up", "worker", "serve", "migrate", "doctor", "token"])
 def test_every_command_explains_itself(command: str) -> None:
-    assert len(reactor(command, "--help").stdout) > 200
+    assert len(call(command, "--help").stdout) > 200
 
 
 def test_an_unknown_command_is_a_usage_error() -> None:
@@ -43,7 +45,7 @@ def test_an_unknown_command_is_a_usage_error() -> None:
 
 
 def test_a_wrong_setting_is_a_usage_error_that_names_it() -> None:
-    done = reactor("doctor", lease_seconds="soon")
+    done = call("doctor", lease_seconds="soon")
     assert done.returncode == 2
     assert "REACTOR_LEASE_SECONDS" in done.stderr
     assert "Traceback" not in done.stderr
@@ -64,18 +66,18 @@ def test_serving_an_unmigrated_database_says_what_to_run(server: str) -> None:
 
 
 async def test_migrating_twice_says_so(database: str) -> None:
-    assert re.search("at revision .* already", reactor("migrate", database_url=database).stdout)
+    assert re.search("at revision .* already", call("migrate", database_url=database).stdout)
 
 
 async def test_going_down_asks_first(database: str) -> None:
-    assert reactor("migrate", "--down-to", "base", database_url=database).returncode == 1
-    done = reactor("migrate", "--down-to", "base", "--yes", database_url=database)
+    assert call("migrate", "--down-to", "base", database_url=database).returncode == 1
+    done = call("migrate", "--down-to", "base", "--yes", database_url=database)
     assert "at revision base (was: " in done.stdout
 
 
 async def test_doctors_findings_are_data_with_json(database: str) -> None:
     def is_well() -> bool:
-        done = reactor("doctor", "--json", database_url=database)
+        done = call("doctor", "--json", database_url=database)
         return (done.returncode, {finding["level"] for finding in json.loads(done.stdout)}) == (0, {"ok"})
 
     # It rightly complains where a notification takes 2 s, as it may on a busy machine.
@@ -83,7 +85,7 @@ async def test_doctors_findings_are_data_with_json(database: str) -> None:
 
 
 def test_doctor_exits_with_1_when_there_is_a_problem(server: str) -> None:
-    done = reactor("doctor", database_url=server)
+    done = call("doctor", database_url=server)
     assert done.returncode == 1
     assert "reactor migrate" in done.stdout
 
@@ -135,7 +137,7 @@ def complaint_of(page: str) -> str:
 
 
 def states_of(pipeline: str, folder: Path) -> list[str]:
-    done = reactor("jobs", "--pipeline", pipeline, "--json", embedded_dir=str(folder))
+    done = call("jobs", "--pipeline", pipeline, "--json", embedded_dir=str(folder))
     return [job["state"] for job in json.loads(done.stdout)["jobs"]]
 
 
@@ -155,9 +157,9 @@ def test_up_starts_everything_and_stops_cleanly(folder: Path, stop: signal.Signa
         pipeline = shown.rpartition("=")[2]
         wait_for(lambda: states_of(pipeline, folder) == ["completed"] * 5)
         # A row by hand, as the greeting suggests, is picked up at once.
-        assert reactor("submit", "demo.hello", embedded_dir=str(folder)).returncode == 0
+        assert call("submit", "demo.hello", embedded_dir=str(folder)).returncode == 0
         wait_for(
-            lambda: '"completed"' in reactor("jobs", "--type", "demo.hello", "--json", embedded_dir=str(folder)).stdout
+            lambda: '"completed"' in call("jobs", "--type", "demo.hello", "--json", embedded_dir=str(folder)).stdout
         )
         _ends_tidily(process, stop, folder)
 
@@ -179,7 +181,7 @@ async def test_up_says_what_is_wrong_with_the_app_without_a_traceback(database: 
 async def test_ready_turns_503_when_the_schema_is_gone_and_live_stays(database: str) -> None:
     with running("serve", "--port", "0", database_url=database) as process:
         page = page_of(process)
-        assert reactor("migrate", "--down-to", "base", "--yes", database_url=database).returncode == 0
+        assert call("migrate", "--down-to", "base", "--yes", database_url=database).returncode == 0
         # A database that does not answer within 2 s is complained of in other words.
         wait_for(lambda: "revision" in complaint_of(page))
         with urllib.request.urlopen(f"{page}/health/live") as answer:
@@ -237,4 +239,4 @@ def test_a_worker_needs_a_migrated_database(server: str) -> None:
 
 
 def test_max_jobs_counts_in_one_process_only() -> None:
-    assert reactor("worker", "--app", "json", "--max-jobs", "3", "--processes", "2").returncode == 2
+    assert call("worker", "--app", "json", "--max-jobs", "3", "--processes", "2").returncode == 2

@@ -4,60 +4,24 @@ import getpass
 import json
 import os
 import re
-import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
-from unittest.mock import patch
+from typing import Any
 from uuid import uuid4
 
 import pytest
-from click.testing import CliRunner
+from command import Done, call
 
 from reactor.claim import claim_one
-from reactor.cli import main
 from reactor.cli.show import harmless
 from reactor.database import Connection
 from reactor.lease import Worker, retire_worker
-
-
-class Done(NamedTuple):
-    returncode: int
-    stdout: str
-    stderr: str
-
 
 Reactor = Callable[..., Done]
 
 COMMANDS = ["submit", "jobs", "why", "cancel", "retry", "recover", "pause", "resume", "drain", "schedules", "prune"]
 # Clears the screen, turns text red, rings, reverses what follows; and markup that rich would read.
 HOSTILE = "\x1b[2J\x1b[31m[red]x[/red]\x07\u202e\u009b1m\r[link=http://evil]"
-
-
-def call(*arguments: str, stdin: bytes = b"", columns: int | None = None, **settings: str) -> Done:
-    """The command within this process, which is ten times as quick; in a thread, for it starts a loop of its own."""
-    environment: dict[str, str | None] = {name: None for name in os.environ if name.startswith(("REACTOR_", "COLUMNS"))}
-    environment |= {f"REACTOR_{name.upper()}": value for name, value in settings.items()}
-    environment["COLUMNS"] = str(columns) if columns else None
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(_call, arguments, stdin, environment).result(timeout=60)
-
-
-def _call(arguments: tuple[str, ...], stdin: bytes, environment: dict[str, str | None]) -> Done:
-    code = 0
-    with (
-        patch.object(sys, "argv", ["reactor", *arguments]),
-        patch("reactor.cli.configure_logging"),
-        CliRunner().isolation(stdin, environment) as (out, err, _),
-    ):
-        try:
-            main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-        sys.stdout.flush()
-        sys.stderr.flush()
-    return Done(code, out.getvalue().decode(), err.getvalue().decode())
 
 
 @pytest.fixture
