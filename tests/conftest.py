@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ import pytest
 import structlog
 from starlette.applications import Starlette
 
+from reactor import testing
 from reactor.database import Connection, connect
 from reactor.embedded import installed_versions, start_embedded
 from reactor.embedded.account import server_account
@@ -64,6 +66,8 @@ def server() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def databases(server: str) -> Iterator[Databases]:
+    # A session that was closed ends when its process gets its turn: on a busy machine that takes a while.
+    testing._LEAK_SECONDS = 10.0
     databases = Databases(server)
     asyncio.run(databases.prepare())
     yield databases
@@ -129,11 +133,21 @@ async def pooled(folder: Path) -> AsyncIterator[tuple[str, str]]:
         account.own(config)
         process = subprocess.Popen([program, config], stderr=subprocess.DEVNULL, **account.subprocess_options())
         try:
-            await until((server.socket_folder / ".s.PGSQL.6432").exists)
+            await until(lambda: _answers(server.socket_folder / ".s.PGSQL.6432"))
             yield f"{server.url()}&port=6432", server.url()
         finally:
             process.terminate()
             process.wait()
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
+
+
+def _whole_lines(text: str) -> list[str]:
+    """The last one may just be being written."""
+    return text[: text.rfind("\n") + 1].splitlines()
 
 
 class Pod:
@@ -167,7 +181,7 @@ class Pod:
         return self._log_file.read_text()
 
     def events(self, event: str) -> list[dict[str, Any]]:
-        entries = [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
+        entries = [json.loads(line) for line in _whole_lines(self.log) if line.startswith("{")]
         return [entry for entry in entries if entry["event"] == event]
 
     def signal(self, number: int) -> None:
@@ -234,7 +248,7 @@ class Server:
 
     def look_for_address(self) -> str:
         assert self.process.poll() is None, self.log
-        entries = [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
+        entries = [json.loads(line) for line in _whole_lines(self.log) if line.startswith("{")]
         self.address = next((entry["address"] for entry in entries if entry["event"] == "serving"), "")
         return self.address
 
@@ -277,7 +291,7 @@ def marks(tmp_path: Path) -> Marks:
 
     def read(word: str) -> list[tuple[int, int, int, float]]:
         file = tmp_path / "marks"
-        lines = [line.split() for line in file.read_text().splitlines()] if file.exists() else []
+        lines = [line.split() for line in _whole_lines(file.read_text())] if file.exists() else []
         return [(int(job), int(attempt), int(pid), float(at)) for w, job, attempt, pid, at in lines if w == word]
 
     return read
