@@ -50,7 +50,7 @@ def began(database: str, registry: Registry) -> list[int]:
 
 async def _two_heartbeats(database: str) -> None:
     async with asyncio.timeout(15), connect(database, name="test") as connection:
-        beats = set()
+        beats: set[Any] = set()
         while len(beats) < 3:
             beats.add(await connection.fetchval("select heartbeat_at from reactor.workers"))
             await asyncio.sleep(0.01)

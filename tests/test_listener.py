@@ -45,7 +45,7 @@ async def run_one(connection: Connection, until: Until) -> None:
 
 
 def is_at_rest(reactor: Reactor) -> bool:
-    """The echoes of a notification, and of the listener's start, have died away: only a poll can find something."""
+    """The echoes of a notification, and of the listener's start, have died away, which look by themselves."""
     runner = reactor._runner
     return reactor.is_well and runner._dry and not runner._look and not runner._looks
 
@@ -69,8 +69,8 @@ async def test_a_listener_whose_session_is_ended_comes_back(
     """And looks at once, since it has heard nothing in between; long before its watchdog would have noticed."""
     monkeypatch.setattr(listener, "_WATCH_SECONDS", 60.0)
     async with Reactor(database, registry=registry, poll_seconds=0) as reactor:
-        for _ in range(3):
-            await until(lambda: reactor.is_well)
+        for _ in range(2):
+            await until(lambda: is_at_rest(reactor))
             await connection.execute(
                 "select pg_terminate_backend(pid) from pg_stat_activity "
                 "where datname = current_database() and application_name like 'reactor listen%'"
