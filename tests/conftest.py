@@ -22,6 +22,7 @@ import pytest
 import structlog
 from starlette.applications import Starlette
 
+from reactor import testing
 from reactor.database import Connection, connect
 from reactor.embedded import installed_versions, start_embedded
 from reactor.embedded.account import server_account
@@ -77,6 +78,8 @@ def server() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def databases(server: str) -> Iterator[Databases]:
+    # A session that was closed ends when its process gets its turn: on a busy machine that takes a while.
+    testing._LEAK_SECONDS = 10.0
     databases = Databases(server)
     asyncio.run(databases.prepare())
     yield databases

@@ -34,6 +34,14 @@ async def await_(job: Job, ctx: Context) -> None:
     mark(job, "ended")
 
 
+@register("held")
+async def held(job: Job) -> None:
+    """Ends when the test says so."""
+    mark(job, "began")
+    while not Path(os.environ["POD_MARKS"]).with_name("let-go").exists():
+        await asyncio.sleep(0.01)
+
+
 @register("block")
 async def block(job: Job) -> None:
     """Blocks the event loop."""
@@ -105,10 +113,11 @@ async def ledger(job: Job, ctx: Context) -> None:
 
 @register("slow_ledger", backoff=0.05)
 async def slow_ledger(job: Job, ctx: Context) -> None:
+    """Only the first attempt is slow."""
     mark(job, "began")
     async with ctx.transaction() as connection:
         await connection.execute("insert into ledger (job_id) values ($1)", job.id)
-        await asyncio.sleep(seconds(job))
+        await asyncio.sleep(seconds(job) if job.attempts == 1 else 0)
     mark(job, "ended")
 
 

@@ -96,7 +96,8 @@ async def test_each_test_has_a_database_of_its_own(database: str, connection: Co
     assert await connection.fetchval("select version_num from reactor.alembic_version")
 
 
-async def test_a_connection_left_open_is_noticed(databases: Databases) -> None:
+async def test_a_connection_left_open_is_noticed(databases: Databases, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reactor.testing._LEAK_SECONDS", 0.2)
     left: list[Connection] = []
     with pytest.raises(AssertionError, match="left connections open: forgotten"):
         async with databases.clone() as url:

@@ -2,8 +2,8 @@
 
 import asyncio
 import os
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 from starlette.applications import Starlette
 
 from reactor import Context, Job, Reactor, Registry
-from reactor.database import Connection
+from reactor.database import Connection, connect
 from reactor.errors import AppInvalid, DatabaseUnreachable, SettingsInvalid
 
 Row = Callable[[int], Awaitable[dict[str, Any]]]
@@ -25,8 +25,9 @@ async def insert(connection: Connection, job_type: str = "work") -> int:
 
 
 @pytest.fixture
-def began(registry: Registry) -> list[int]:
-    """The jobs whose handlers have begun: `work` ends at once, `wait` only when it is told to, `block` after 2.5 s."""
+def began(database: str, registry: Registry) -> list[int]:
+    """The jobs whose handlers have begun: `work` ends at once, `wait` only when it is told to, `block` after two
+    heartbeats."""
     began: list[int] = []
 
     @registry.register("work")
@@ -38,12 +39,21 @@ def began(registry: Registry) -> list[int]:
         began.append(job.id)
         await asyncio.Event().wait()
 
-    @registry.register("block")
+    @registry.register("block", max_attempts=1)
     async def block(job: Job) -> None:
         began.append(job.id)
-        time.sleep(2.5)  # noqa: ASYNC251
+        with ThreadPoolExecutor(1) as executor:
+            executor.submit(asyncio.run, _two_heartbeats(database)).result()
 
     return began
+
+
+async def _two_heartbeats(database: str) -> None:
+    async with asyncio.timeout(15), connect(database, name="test") as connection:
+        beats: set[Any] = set()
+        while len(beats) < 3:
+            beats.add(await connection.fetchval("select heartbeat_at from reactor.workers"))
+            await asyncio.sleep(0.01)
 
 
 async def test_what_still_runs_when_the_block_is_left_is_given_back(
@@ -60,22 +70,23 @@ async def test_what_still_runs_when_the_block_is_left_is_given_back(
 async def test_a_blocked_event_loop_does_not_cost_the_lease(
     database: str, connection: Connection, registry: Registry, began: list[int], row: Row, until: Until
 ) -> None:
-    async with Reactor(database, registry=registry, lease_seconds=1, heartbeat_seconds=0.2):
+    """It is renewed meanwhile."""
+    async with Reactor(database, registry=registry, heartbeat_seconds=0.2):
         job_id = await insert(connection, "block")
-        await until(lambda: began)
 
-        async def is_completed() -> bool:
-            return bool((await row(job_id))["state"] == "completed")
+        async def has_ended() -> bool:
+            return (await row(job_id))["finished_at"] is not None
 
-        await until(is_completed)
-    assert (await row(job_id))["attempts"] == 1
+        await until(has_ended)
+    assert ((await row(job_id))["state"], (await row(job_id))["error"]) == ("completed", None)
+    assert await connection.fetchval("select count(*) from reactor.workers") == 1
 
 
 async def test_a_lost_lease_is_the_end_of_a_worker_and_not_of_the_application(
     database: str, connection: Connection, registry: Registry, began: list[int], until: Until
 ) -> None:
     """What ran is stopped and runs again, under another incarnation."""
-    async with Reactor(database, registry=registry, lease_seconds=4, heartbeat_seconds=0.2, grace_seconds=0):
+    async with Reactor(database, registry=registry, heartbeat_seconds=0.2, grace_seconds=0):
         job_id = await insert(connection, "wait")
         await until(lambda: began == [job_id])
         await connection.execute("update reactor.workers set ended_at = now()")
@@ -141,10 +152,19 @@ async def test_it_leaves_no_task_thread_or_file_behind(
         await connection.execute("insert into reactor.jobs (job_type) select 'work' from generate_series(1, 10)")
         await until(lambda: len(began) == done + 10)
 
-    async with Reactor(database, registry=registry) as reactor:
+    async def all_sessions_are_open() -> bool:
+        found: int = await connection.fetchval(
+            "select count(distinct split_part(application_name, ' ', 2)) from pg_stat_activity where datname = "
+            "current_database() and application_name ~ '^reactor (claim|heartbeat|listen|settle|sweep) '"
+        )
+        return found == 5
+
+    # The heartbeat's session is opened with the second beat.
+    async with Reactor(database, registry=registry, heartbeat_seconds=1) as reactor:
         for _ in range(5):
             await burst(reactor)
-        await until(lambda: reactor.counts.ended == len(began))
+        await until(lambda: reactor.is_well and reactor.counts.ended == len(began))
+        await until(all_sessions_are_open)
         tasks, files = len(asyncio.all_tasks()), open_files()
         for _ in range(100):
             await burst(reactor)

@@ -19,6 +19,7 @@ from reactor.outcome import Completed, Ending, Failed
 from reactor.settle import settle
 
 Row = Callable[[int], Awaitable[dict[str, Any]]]
+Until = Callable[..., Awaitable[Any]]
 
 ANNE = Operator("anne@desk", "cli")
 
@@ -110,26 +111,41 @@ async def test_a_reason_that_the_database_can_not_hold_is_made_to_fit(connection
     assert (await audit(connection))[0]["who"] == "?"
 
 
-async def test_a_cancel_that_met_a_deadlock_is_run_again(
-    database: str, connection: Connection, worker: Worker, row: Row
-) -> None:
-    """Two transactions want the same two rows in opposite order; the server ends one, and that one comes back."""
-    first, second = await insert(connection), await insert(connection)
-    await connection.execute("set deadlock_timeout = '500ms'")
-    async with connect(database, name="other") as other:
+async def test_a_cancel_that_met_a_deadlock_is_run_again(database: str, connection: Connection, until: Until) -> None:
+    """Two transactions want the same two rows in opposite order; the server ends one, and that one comes back.
+
+    Ours is the one that is ended: a session looks for deadlocks once, a while after it began to wait, and ours is the
+    last to begin. Until the other one waits it is held up at a row between the two.
+    """
+    first, between, second = [await insert(connection) for _ in range(3)]
+    lock = "select from reactor.jobs where id = $1 for update"
+    await connection.execute("set deadlock_timeout = '10ms'")
+    async with (
+        connect(database, name="other") as other,
+        connect(database, name="gate") as gate,
+        connect(database, name="onlooker") as onlooker,
+    ):
+
+        async def waits(name: str) -> bool:
+            found: bool = await onlooker.fetchval(
+                "select exists (select from pg_stat_activity where datname = current_database() "
+                "and application_name = $1 and wait_event_type = 'Lock')",
+                name,
+            )
+            return found
+
         await other.execute("set deadlock_timeout = '60s'")
         async with other.transaction():
-            await other.execute("select from reactor.jobs where id = $1 for update", second)
-            cancelling = asyncio.create_task(cancel(connection, [first, second], "x", ANNE))
-            async with asyncio.timeout(10), connect(database, name="onlooker") as onlooker:
-                while not await onlooker.fetchval(
-                    "select count(*) from pg_stat_activity where application_name = 'test' and wait_event_type = 'Lock'"
-                ):
-                    await asyncio.sleep(0.01)
-            # Ours is the one that looks for deadlocks, so ours is the one that is ended.
-            await other.execute("select from reactor.jobs where id = $1 for update", first)
+            await other.execute(lock, second)
+            async with gate.transaction():
+                await gate.execute(lock, between)
+                cancelling = asyncio.create_task(cancel(connection, [first, between, second], "x", ANNE))
+                await until(lambda: waits("test"))
+                locking = asyncio.create_task(other.execute(lock, first))
+                await until(lambda: waits("other"))
+            await locking
         done = await cancelling
-    assert set(done.jobs) == {first, second}
+    assert set(done.jobs) == {first, between, second}
     assert len(await audit(connection)) == 1
 
 

@@ -44,4 +44,4 @@ async def test_with_a_direct_address_the_bell_is_heard(
                     "select exists (select from reactor.jobs where state <> 'completed')"
                 )
 
-            await until(all_completed, within_seconds=8)
+            await until(all_completed)

@@ -198,7 +198,7 @@ async def test_a_cancel_takes_the_fence_and_keeps_the_scope_until_the_handler_st
         waiting = (await submit_many(connection, [NewJob(job_type="work", scope="table")]))[0].id
         [cancelled] = await connection.fetch(statements.CANCEL, [job.id], "by the operator")
         assert (cancelled["id"], cancelled["was"]) == (job.id, "running")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not told:
                 await asyncio.sleep(0.01)
         await listener.remove_listener("reactor_cancel", hear)

@@ -83,10 +83,11 @@ async def test_who_waits_is_woken_by_the_end_and_not_by_the_clock(
     database: str, connection: Connection, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.modules["reactor.wait"], "_LOOK_SECONDS", 3600)
-    may_end = asyncio.Event()
+    began, may_end = asyncio.Event(), asyncio.Event()
 
     @registry.register("work")
     async def work() -> None:
+        began.set()
         await may_end.wait()
 
     job = await submit(connection, "work")
@@ -94,6 +95,8 @@ async def test_who_waits_is_woken_by_the_end_and_not_by_the_clock(
         waiting = asyncio.create_task(wait(job.id, database))
         while not await _listening(connection):
             await asyncio.sleep(0.01)
+        await began.wait()
+        await asyncio.sleep(0.05)  # the claim has rung, and the bell is silent for 20 ms
         may_end.set()
         assert (await waiting).state is JobState.COMPLETED
 

