@@ -121,6 +121,19 @@ async def test_a_pipeline_is_followed_from_its_submission_to_its_end(tab: Any, s
     await expect(seen.page).to_have_title(re.compile("completed fetch.weather"))
 
 
+async def test_a_job_that_comes_later_finds_the_others_and_their_edges(tab: Any, site: Site) -> None:
+    """What a job depends on is told once, and not again when the job changes."""
+    pipeline = await site.submit([replace(job, scope=None) for job in WEATHER], FAN)
+    seen = await tab(f"?pipeline={pipeline}")
+    await expect(seen.state).to_have_text("completed")
+    late = "insert into reactor.jobs (pipeline_id, job_type, run_after) values ($1::text::uuid, 'noop', 'infinity')"
+    await site.fetch(late, pipeline)
+    await expect(seen.page.locator(".node")).to_have_count(5)
+    await expect(seen.page.locator(".edges .edge")).to_have_count(4)
+    await seen.page.get_by_role("link", name="Timeline").click()
+    await expect(seen.page.locator(".timeline")).to_contain_text(re.compile("waited .* for forecast.region #"))
+
+
 async def test_what_runs_now_is_told_with_its_pod_and_its_message(tab: Any, site: Site) -> None:
     pipeline = await site.submit([NewJob(job_type="fetch.weather", payload={"seconds": 90})])
     seen = await tab(f"?pipeline={pipeline}")

@@ -33,8 +33,8 @@ export class PipelineStore {
   #job(row) {
     const before = this.jobs.get(row.id);
     if (!before) this.shape += 1;
-    // Edges never change: they come with a row that is new, and not again.
-    this.jobs.set(row.id, { depends_on: [], ...before, ...row });
+    // Edges never change: they come with a row that is new, and are null when it comes again.
+    this.jobs.set(row.id, { ...before, ...row, depends_on: row.depends_on ?? before?.depends_on ?? [] });
     this.changed.add(row.id);
   }
 
