@@ -141,27 +141,31 @@ def states_of(pipeline: str, folder: Path) -> list[str]:
     return [job["state"] for job in json.loads(done.stdout)["jobs"]]
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
-def test_up_starts_everything_and_stops_cleanly(folder: Path, stop: signal.Signals) -> None:
+def test_up_starts_everything_and_stops_cleanly_and_again(folder: Path) -> None:
     with running("up", "--port", "0", embedded_dir=str(folder)) as process:
-        page = page_of(process)
-        wait_for(lambda: is_ready(page))
-        with urllib.request.urlopen(page) as answer:
-            assert b"<title>reactor</title>" in answer.read()
-        assert process.stdout is not None
-        shown = next(line.split()[-1] for line in process.stdout if line.startswith("  demo "))
-        assert shown.startswith(page), "where it can be watched"
-        if stop is signal.SIGTERM:
-            _ends_tidily(process, stop, folder)
-            return
-        pipeline = shown.rpartition("=")[2]
+        pipeline = _follows_the_demo(process)
         wait_for(lambda: states_of(pipeline, folder) == ["completed"] * 5)
         # A row by hand, as the greeting suggests, is picked up at once.
         assert call("submit", "demo.hello", embedded_dir=str(folder)).returncode == 0
         wait_for(
             lambda: '"completed"' in call("jobs", "--type", "demo.hello", "--json", embedded_dir=str(folder)).stdout
         )
-        _ends_tidily(process, stop, folder)
+        _ends_tidily(process, signal.SIGINT, folder)
+    with running("up", "--port", "0", embedded_dir=str(folder)) as process:
+        assert _follows_the_demo(process) != pipeline
+        _ends_tidily(process, signal.SIGTERM, folder)
+
+
+def _follows_the_demo(process: "subprocess.Popen[str]") -> str:
+    """The demo's pipeline, as it was printed with the page's address."""
+    page = page_of(process)
+    wait_for(lambda: is_ready(page))
+    with urllib.request.urlopen(page) as answer:
+        assert b"<title>reactor</title>" in answer.read()
+    assert process.stdout is not None
+    shown = next(line.split()[-1] for line in process.stdout if line.startswith("  demo "))
+    assert shown.startswith(page), "where it can be watched"
+    return shown.rpartition("=")[2]
 
 
 def _ends_tidily(process: "subprocess.Popen[str]", stop: signal.Signals, folder: Path) -> None:
