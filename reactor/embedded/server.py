@@ -74,7 +74,8 @@ class EmbeddedServer:
     @property
     def socket_folder(self) -> Path:
         inside = self.home / "socket"
-        if len(os.fsencode(inside)) <= _LONGEST_SOCKET_FOLDER:
+        # To clients a comma stands between two hosts.
+        if len(os.fsencode(inside)) <= _LONGEST_SOCKET_FOLDER and "," not in str(inside):
             return inside
         short = hashlib.sha256(os.fsencode(self.home)).hexdigest()[:12]
         return Path("/tmp") / f"reactor-{os.geteuid()}-{short}"  # noqa: S108 (_own_folder makes and checks it)
