@@ -1,8 +1,10 @@
 """Who may use the API: tokens, permissions, stream tokens, and every refusal."""
 
+import asyncio
 import hashlib
 import hmac
 import json
+import socket
 import string
 import subprocess
 import sys
@@ -396,6 +398,19 @@ async def test_its_end_is_told_by_the_databases_clock(
     async with client_of(app) as client:
         assert (await client.get("/streams", params={"token": answer.json()["token"]})).status_code == 200
     await app.state.edge.close()
+
+
+async def test_a_database_that_does_not_tell_the_time_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reactor_http.clock._ANSWER_SECONDS", 0.1)
+    # It takes connections and says nothing.
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        app = app_with(f"postgresql://nobody@127.0.0.1:{mute.getsockname()[1]}/nothing", tokens=ENTRIES, secret=SECRET)
+        token = await mint(app_with(tokens=ENTRIES, secret=SECRET))
+        async with client_of(app) as client:
+            streams = [client.get(f"/streams/{PIPELINE}", params={"token": token}) for _ in range(5)]
+            for answer in await asyncio.gather(*streams):
+                assert "has not answered" in refused(answer, 503)
+        await app.state.edge.close()
 
 
 async def test_a_stream_token_dies_with_the_token_it_was_made_with() -> None:

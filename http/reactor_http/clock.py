@@ -1,14 +1,17 @@
 """The database's clock, by which all pods agree on when something ends."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
 from reactor import statements
 from reactor.database import Connection
+from reactor_http.problem import Problem
 from reactor_http.recent import Recent
 
 _ASK_SECONDS = 60.0
+_ANSWER_SECONDS = 5.0
 
 
 class DatabaseClock:
@@ -20,7 +23,13 @@ class DatabaseClock:
 
     async def now(self) -> float:
         """In seconds since 1970."""
-        return await self._difference.get(self._measure) + time.monotonic()
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                difference = await self._difference.get(self._measure)
+        except TimeoutError:
+            detail = f"The database has not answered within {_ANSWER_SECONDS:g} s."
+            raise Problem(503, detail, "Try again in a moment.", headers={"Retry-After": "2"}) from None
+        return difference + time.monotonic()
 
     async def _measure(self) -> float:
         async with self._connect() as connection:
