@@ -30,7 +30,11 @@ def by_topic(
 def changes_of(topic: Topic, rows: list[asyncpg.Record], *, all_of_them: bool = False) -> list[Change]:
     """A pipeline counts as changed if one of its jobs is."""
     with_state = all_of_them or topic.pipeline_id is None or any(row["rank"] == 1 for row in rows)
-    return [Change(_KINDS[row["rank"]], _key(row), row["body"]) for row in rows if with_state or row["rank"] != 3]
+    return [
+        Change(_KINDS[row["rank"]], _key(row), row["body"], row["edges"])
+        for row in rows
+        if with_state or row["rank"] != 3
+    ]
 
 
 def _key(row: asyncpg.Record) -> str:

@@ -8,25 +8,29 @@ from uuid import UUID
 from reactor.cursor import Cursor
 
 _NEVER = 2**63
-# How feed.sql ends a job that its readers know already.
-_EDGES = '"depends_on":'
-_NO_EDGES = '"depends_on":null}'
 
 
 class Change:
     """The newest state of one row. Shared by all who are given it."""
 
-    __slots__ = ("body", "encoded", "key", "kind", "stamp")
+    __slots__ = ("edges", "encoded", "key", "kind", "row", "stamp")
 
-    def __init__(self, kind: str, key: str, body: str) -> None:
+    def __init__(self, kind: str, key: str, row: str, edges: str | None = None) -> None:
         self.kind = kind
         """`job`, `step` or `pipeline`."""
         self.key = key
-        self.body = body
-        """JSON."""
+        self.row = row
+        """A JSON object."""
+        self.edges = edges
+        """What a job depends on, as a JSON array; None: those who are given it know that."""
         self.stamp = 0
         self.encoded: bytes | None = None
         """Left here by whoever encodes it for the wire, so that it is done once."""
+
+    @property
+    def body(self) -> str:
+        """The row as readers get it."""
+        return f'{self.row[:-1]},"depends_on":{self.edges or "null"}}}' if self.kind == "job" else self.row
 
 
 class Batch:
@@ -152,10 +156,9 @@ class Topic:
 
 def _with_edges(change: Change, before: Change | None) -> Change:
     """For those who have not been given what it was before, and so don't know what the job depends on."""
-    if before is None or not change.body.endswith(_NO_EDGES) or before.body.endswith(_NO_EDGES):
+    if before is None or before.edges is None or change.edges is not None:
         return change
-    edges = before.body.rpartition(_EDGES)[2]
-    whole = Change(change.kind, change.key, change.body.removesuffix(_NO_EDGES) + _EDGES + edges)
+    whole = Change(change.kind, change.key, change.row, before.edges)
     whole.stamp = change.stamp
     return whole
 

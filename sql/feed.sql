@@ -7,7 +7,7 @@
 -- on `changed` be used. Rows from a dump of another server can have been changed by transactions that are yet to come:
 -- they count as old (`reactor migrate` puts them right).
 -- (`offset 0` keeps the view from being worked out for all pipelines first.)
--- `depends_on` is NULL for jobs that the reader has seen before: edges never change, and a fan-in has thousands.
+-- What a job depends on is `edges`, NULL if the reader has seen the job before: it never changes, and a fan-in has thousands.
 with here as materialized (
     select pg_current_snapshot() as snapshot, pg_snapshot_xmax(pg_current_snapshot()) as xmax, reactor.epoch() as epoch
 ), reader as materialized (
@@ -37,7 +37,7 @@ with here as materialized (
         and (r.cursor is null or not pg_visible_in_snapshot(s.changed, r.cursor) and s.changed < (select xmax from here))
 )
 select -1::bigint as place, null::uuid as pipeline_id, 0 as rank, 0::bigint as id, h.epoch as name, null as body,
-    h.snapshot
+    null as edges, h.snapshot
 from here h
 union all
 select f.place, f.pipeline_id, 1, f.id, null, (
@@ -46,18 +46,18 @@ select f.place, f.pipeline_id, 1, f.id, null, (
             j.parent_id, j.children, j.attempts, coalesce(j.quota, j.max_attempts::int) as quota, j.waiting_on, j.locked_by,
             j.locked_at, j.progress, left(j.status_message, 2000) as status_message, left(j.error, 2000) as error,
             case when j.run_after is not null then least(j.run_after, timestamptz '9999-12-31 23:59:59.999999+00') end as run_after,
-            j.created_at, j.started_at, j.finished_at,
-            case when f.cursor is null or not pg_visible_in_snapshot(j.inserted_by, f.cursor) then
-                array(select d.depends_on from reactor.dependencies d where d.job_id = j.id order by d.depends_on)
-            end as depends_on) r), null
+            j.created_at, j.started_at, j.finished_at) r),
+    case when f.cursor is null or not pg_visible_in_snapshot(j.inserted_by, f.cursor) then
+        array_to_json(array(select d.depends_on from reactor.dependencies d where d.job_id = j.id order by 1))::text
+    end, null
 from fresh f join reactor.jobs j on j.id = f.id
 union all
 select n.place, n.pipeline_id, 2, n.job_id, n.name, (
     select row_to_json(r)::text
-    from (select s.job_id, s.name, s.position, s.state, left(s.error, 2000) as error, s.started_at, s.finished_at) r), null
+    from (select s.job_id, s.name, s.position, s.state, left(s.error, 2000) as error, s.started_at, s.finished_at) r), null, null
 from steps n join reactor.steps s on s.job_id = n.job_id and s.name = n.name
 union all
-select w.place, w.pipeline_id, 3, 0, p.state, row_to_json(p)::text, null
+select w.place, w.pipeline_id, 3, 0, p.state, row_to_json(p)::text, null, null
 from (select distinct place, pipeline_id from fresh union select place, pipeline_id from reader) w
 cross join lateral (select * from reactor.pipelines p where p.pipeline_id = w.pipeline_id offset 0) p
 order by 1, 2, 3, 4, 5

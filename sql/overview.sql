@@ -41,17 +41,17 @@ with here as materialized (
     where r.cursor is null
 )
 select -1::bigint as place, null::uuid as pipeline_id, 0 as rank, 0::bigint as id, h.epoch as name, null as body,
-    h.snapshot
+    null as edges, h.snapshot
 from here h
 union all
 select w.place, w.pipeline_id, 3, f.first_id, p.state,
-    (select row_to_json(r)::text from (select p.*, f.first_id, f.job_type, f.scope) r), null
+    (select row_to_json(r)::text from (select p.*, f.first_id, f.job_type, f.scope) r), null, null
 from wanted w
 cross join lateral (select * from reactor.pipelines p where p.pipeline_id = w.pipeline_id offset 0) p
 cross join lateral (
     select j.id as first_id, j.job_type, j.scope from reactor.jobs j
     where j.pipeline_id = w.pipeline_id and j.job_type is not null order by j.id limit 1) f
 union all
-select r.place, null, 4, 0, null, null, null
+select r.place, null, 4, 0, null, null, null, null
 from reader r where r.cursor is not null and (select count(*) from lately) > 20000
 order by 1, 4

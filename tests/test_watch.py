@@ -138,9 +138,9 @@ def job(job_id: int, state: str = "pending", **columns: Any) -> Change:
     row = {
         "id": job_id, "job_type": "work", "state": state, "scope": None, "parent_id": None, "attempts": 1,
         "error": None, "waiting_on": 0, "locked_by": "pod-1", "progress": None, "status_message": None,
-        "depends_on": [],
     }  # fmt: skip
-    return Change("job", f"1 {job_id}", json.dumps(row | columns))
+    edges = json.dumps(columns.pop("depends_on", []))
+    return Change("job", f"1 {job_id}", json.dumps(row | columns), edges)
 
 
 def picture_of(*changes: Change) -> Picture:
