@@ -4,6 +4,7 @@ import getpass
 import json
 import os
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from command import Done, call
 from reactor.claim import claim_one
 from reactor.cli.show import harmless
 from reactor.database import Connection
+from reactor.job import JobState
 from reactor.lease import Worker, retire_worker
 
 Reactor = Callable[..., Done]
@@ -156,6 +158,19 @@ async def test_jobs_are_listed_newest_first_and_the_next_page_is_named(
     assert f"reactor jobs '--tag=a b' --limit=2 --before={ids[1]}" in done.stderr
     page = json.loads(reactor("jobs", "--limit=2", f"--before={ids[1]}", "--json").stdout)
     assert ([job["id"] for job in page["jobs"]], page["before"]) == ([ids[0]], None)
+
+
+@pytest.mark.parametrize("state", [state.value for state in JobState if state != JobState.RUNNING])
+async def test_jobs_are_listed_by_state_and_the_next_page_as_it_is_named(
+    reactor: Reactor, connection: Connection, state: str
+) -> None:
+    for _ in range(2):
+        await insert(connection)
+    await connection.execute("update reactor.jobs set state = $1", state)
+    done = reactor("jobs", "--state", state, "--limit", "1")
+    assert done.returncode == 0, done.stderr
+    command = shlex.split(done.stderr.rpartition("There are more: reactor ")[2])
+    assert reactor(*command).returncode == 0
 
 
 async def test_a_rare_job_is_looked_for_to_the_end_and_people_are_told_how_far_that_is(

@@ -20,7 +20,7 @@ _TELL_SECONDS = 2.0
 
 @click.command()
 @click.argument("job_id", metavar="[ID]", type=JOB_ID, required=False)
-@click.option("--state", type=click.Choice(list(JobState)), help="Only jobs in this state.")
+@click.option("--state", type=click.Choice([state.value for state in JobState]), help="Only jobs in this state.")
 @click.option("--type", "job_type", help="Only jobs of this type.")
 @click.option("--queue", help="Only jobs of this queue.")
 @click.option("--scope", help="Only jobs of this scope.")

@@ -182,15 +182,18 @@ begin
     end if;
     select d.need::text into stray
     from jsonb_array_elements(jobs) e (spec)
-    cross join lateral jsonb_array_elements(case jsonb_typeof(e.spec -> 'depends_on')
-        when 'array' then e.spec -> 'depends_on' when null then '[]' when 'null' then '[]'
+    cross join lateral jsonb_array_elements(case coalesce(jsonb_typeof(e.spec -> 'depends_on'), 'null')
+        when 'array' then e.spec -> 'depends_on' when 'null' then '[]'
         else jsonb_build_array(e.spec -> 'depends_on') end) d (need)
-    where case jsonb_typeof(d.need)
-        when 'number' then d.need::numeric not between 1 and jsonb_array_length(jobs) or d.need::numeric % 1 <> 0
-        when 'object' then
-            (d.need ? 'place') = (d.need ? 'id') or d.need - '{place,id,needs}'::text[] <> '{}'
-            or jsonb_typeof(coalesce(d.need -> 'place', d.need -> 'id')) <> 'number'
-            or d.need ? 'place' and (d.need ->> 'place')::numeric not between 1 and jsonb_array_length(jobs)
+    cross join lateral (
+        select case jsonb_typeof(d.need) when 'object' then coalesce(d.need -> 'place', d.need -> 'id') else d.need end,
+            case when d.need ? 'id' then 9223372036854775807 else jsonb_array_length(jobs) end
+    ) n (number, most)
+    where case when jsonb_typeof(n.number) = 'number' then
+            n.number::numeric not between 1 and n.most or n.number::numeric % 1 <> 0
+            or jsonb_typeof(d.need) = 'object' and (
+                (d.need ? 'place') = (d.need ? 'id') or d.need - '{place,id,needs}'::text[] <> '{}'
+                or d.need ->> 'needs' not in ('completed', 'finished'))
         else true end
     limit 1;
     if found then
@@ -210,8 +213,9 @@ begin
         if 'existing' = any (outcomes) or 'busy' = any (outcomes) then
             raise exception using errcode = 'RX001';  -- undoes what was created
         end if;
+        -- Who waits for a job in both ways waits for it to complete.
         insert into reactor.dependencies (job_id, depends_on, needs)
-        select distinct ids[e.place], on_job.id, on_job.needs
+        select ids[e.place], on_job.id, min(on_job.needs)
         from jsonb_array_elements(jobs) with ordinality e (spec, place)
         cross join lateral jsonb_array_elements(e.spec -> 'depends_on') d (need)
         cross join lateral (
@@ -220,7 +224,8 @@ begin
                     when d.need ? 'place' then ids[(d.need ->> 'place')::int] else (d.need ->> 'id')::bigint end,
                 case when jsonb_typeof(d.need) = 'object' then coalesce(d.need ->> 'needs', 'completed') else 'completed' end
         ) on_job (id, needs)
-        where jsonb_typeof(e.spec -> 'depends_on') = 'array';
+        where jsonb_typeof(e.spec -> 'depends_on') = 'array'
+        group by 1, 2;
     exception when sqlstate 'RX001' then
         return query
             select u.place, u.id, u.pipeline_id, u.outcome
