@@ -21,6 +21,8 @@ log = get_logger(__name__)
 
 # A pod may have thousands of job types.
 _LONGEST_MESSAGE = 2**22
+# SIGKILL and SIGTERM come from outside, or from a system that has no memory left and chose somebody.
+_OWN_SIGNALS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSYS)
 BLOCKED = "a job ran out of time and blocked it"
 
 _LAST_WORDS_SECONDS = 0.2
@@ -74,6 +76,12 @@ class Child:
     def killed_itself(self) -> bool:
         """Its end is its handlers' doing."""
         return self.done is None and self.ended_because in (None, BLOCKED)
+
+    @property
+    def broke_itself(self) -> bool:
+        """Nobody else can have done it: it exited, or did something that a process is ended for."""
+        code = self._process.returncode
+        return self.killed_itself and code is not None and (code >= 0 or -code in _OWN_SIGNALS)
 
     @property
     def is_running(self) -> bool:

@@ -188,8 +188,8 @@ class Supervisor:
         if child.done is not None or self._stopping.is_set():
             await self._tidy_after_shutdown(child, begun)
             return
-        overdue = {attempt_id for attempt_id, deadline in begun.items() if deadline and deadline < time.monotonic()}
-        suspects = await self._insist(lambda c: after_crash(c, child.worker_id, begun, overdue, child.why))
+        blamed = _blamed(child, begun)
+        suspects = await self._insist(lambda c: after_crash(c, child.worker_id, begun, blamed, child.why))
         if suspects and (worker := await self._admit(suspects, child.why, charged=False)):
             self._tasks.create_task(self._quarantine(worker))
         # A claim that was under way when the process died may have committed since.
@@ -260,8 +260,7 @@ class Supervisor:
             if child.killed_itself and not self._stopping.is_set() and begun:
                 left = await self._insist(partial(held, worker_id=worker.id)) or {}
                 killers = {job_id: attempt_id for job_id, attempt_id in left.items() if attempt_id in begun}
-                deed = f"The job killed its worker process, in which it ran alone. {child.why}"
-                next_worker = await self._admit(killers, deed, charged=True)
+                next_worker = await self._admit(killers, _deed(child), charged=True)
             # The others are cleared: we know now who it was.
             await self._tidy_after_shutdown(child, begun)
 
@@ -306,3 +305,16 @@ class Supervisor:
 
     async def _all_ended(self) -> None:
         await asyncio.gather(*(child.ended() for child in self._children))
+
+
+def _blamed(child: Child, begun: dict[UUID, float]) -> dict[UUID, str]:
+    """Attempts that are known to have ended their process, and how. `begun`: those that ran, with their deadlines."""
+    if child.broke_itself and len(begun) == 1:
+        return dict.fromkeys(begun, _deed(child))
+    now = time.monotonic()
+    blocked = "It did not end in time, and blocked its worker process, which was killed."
+    return {attempt_id: blocked for attempt_id, deadline in begun.items() if deadline and deadline < now}
+
+
+def _deed(child: Child) -> str:
+    return f"The job killed its worker process, in which it ran alone. {child.why}"

@@ -38,19 +38,19 @@ async def after_shutdown(
 
 
 async def after_crash(
-    connection: Connection, worker_id: UUID, begun: Collection[UUID], overdue: Collection[UUID], why: str
+    connection: Connection, worker_id: UUID, begun: Collection[UUID], blamed: Mapping[UUID, str], why: str
 ) -> dict[int, UUID]:
     """What had begun goes back at no cost, too: one of them may have killed the process, but which?
 
-    Those that are overdue blocked it, and pay. Returns those that ran before when a process died: they are still held,
-    to be run again where they can harm nobody but themselves.
+    Those that are blamed for it pay. Returns those that ran before when a process died: they are still held, to be run
+    again where they can harm nobody but themselves.
     """
     unbegun, running = await _sort(connection, worker_id, begun)
     await give_back_unbegun(connection, unbegun)
-    blocking = {job_id: attempt_id for job_id, attempt_id in running.items() if attempt_id in overdue}
-    blocked = "It did not end in time, and blocked its worker process, which was killed."
-    await release(connection, blocking, outcome="crashed", why=blocked, free=False)
-    others = {job_id: attempt_id for job_id, attempt_id in running.items() if attempt_id not in overdue}
+    for deed in set(blamed.values()):
+        guilty = {job_id: attempt_id for job_id, attempt_id in running.items() if blamed.get(attempt_id) == deed}
+        await release(connection, guilty, outcome="crashed", why=deed, free=False)
+    others = {job_id: attempt_id for job_id, attempt_id in running.items() if attempt_id not in blamed}
     again = {record["id"] for record in await connection.fetch(statements.CRASHED_BEFORE, list(others))}
     suspects = {job_id: others.pop(job_id) for job_id in again}
     await release(connection, others, outcome="crashed", why=why, free=True)
@@ -58,7 +58,7 @@ async def after_crash(
         "jobs of a dead worker process put back",
         unbegun=len(unbegun),
         begun=sorted(others),
-        blocking=sorted(blocking),
+        blamed=sorted(running.keys() - others.keys() - suspects.keys()),
         quarantined=sorted(suspects),
     )
     return suspects

@@ -52,7 +52,7 @@ async def test_after_a_shutdown_what_ran_is_released_or_failed(
 async def test_after_a_crash_nobody_pays_the_first_time(connection: Connection, worker: Worker, row: Row) -> None:
     held = await claimed(connection, worker, 2)
     ran, _ = held
-    assert await after_crash(connection, worker.id, [held[ran]], (), "it died") == {}
+    assert await after_crash(connection, worker.id, [held[ran]], {}, "it died") == {}
     assert [((await row(n))["state"], (await row(n))["attempts"]) for n in held] == [("pending", 0)] * 2
     assert await history(connection) == [(ran, "crashed")]
 
@@ -61,9 +61,9 @@ async def test_who_ran_in_two_crashes_is_a_suspect_and_stays_held(
     connection: Connection, worker: Worker, row: Row
 ) -> None:
     [(job_id, first)] = (await claimed(connection, worker, 1)).items()
-    assert await after_crash(connection, worker.id, [first], (), "it died") == {}
+    assert await after_crash(connection, worker.id, [first], {}, "it died") == {}
     [again] = await claim(connection, worker, 1)
-    suspects = await after_crash(connection, worker.id, [again.attempt_id], (), "it died")
+    suspects = await after_crash(connection, worker.id, [again.attempt_id], {}, "it died")
     assert suspects == {job_id: again.attempt_id}
     assert (await row(job_id))["state"] == "running"
 
@@ -71,7 +71,7 @@ async def test_who_ran_in_two_crashes_is_a_suspect_and_stays_held(
 async def test_who_blocked_its_process_pays(connection: Connection, worker: Worker, row: Row) -> None:
     held = await claimed(connection, worker, 2)
     blocking, _ = held
-    await after_crash(connection, worker.id, held.values(), [held[blocking]], "it was ended")
+    await after_crash(connection, worker.id, held.values(), {held[blocking]: "It blocked."}, "it was ended")
     assert [(await row(n))["attempts"] for n in held] == [1, 0]
     assert "blocked" in (await row(blocking))["error"]
 

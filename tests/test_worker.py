@@ -162,6 +162,17 @@ async def test_a_job_that_kills_its_process_fails_and_its_neighbours_lose_nothin
     assert attempts == 1
 
 
+async def test_a_job_that_ends_its_process_alone_pays_at_once(
+    start_pod: StartPod, connection: Connection, row: Row, marks: Marks, until: Until
+) -> None:
+    """Guarantee 6: there is nobody else who could have done it."""
+    killer = await insert(connection, "exit", max_attempts=1)
+    await start_pod()
+    await until(lambda: _is(row, killer, "failed"))
+    assert len(marks("began")) == 1
+    assert "ran alone" in (await row(killer))["error"]
+
+
 async def test_a_zombie_changes_nothing_and_is_stopped(
     start_pod: StartPod, connection: Connection, marks: Marks, row: Row, until: Until
 ) -> None:
