@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -607,6 +608,48 @@ async def test_progress_asks_its_page_for_a_new_token(tab: Any, guarded: Site, h
         </script>"""
     seen = await tab("expired", base=host.address)
     await expect(seen.page).to_have_title(re.compile("^error tokenneeded progress .*end$"))
+
+
+async def test_progress_is_not_away_when_it_is_back_and_nothing_has_happened(
+    tab: Any, databases: Databases, host: Host, tmp_path: Path
+) -> None:
+    async with site_on(databases, tmp_path, works=False, origins=host.origin) as lost:
+        pipeline = await lost.submit([NewJob(job_type="nobody.has.this")])
+        host.pages["/quiet"] = f"""
+            <script type="module" src="{lost.address}reactor-progress.js"></script>
+            <reactor-progress pipeline="{pipeline}"></reactor-progress>"""
+        seen = await tab("quiet", base=host.address)
+        progress = seen.page.locator("reactor-progress")
+        await expect(progress).to_have_attribute("data-state", "running")
+        lost.stop("serve", signal.SIGKILL)
+        with lost.port_kept():
+            await expect(progress).to_have_attribute("data-away", "")
+            await lost.serve()
+        await expect(progress).not_to_have_attribute("data-away", "")
+        await expect(progress).to_contain_text("0 % · 0 of 1 jobs")
+        await expect(progress).not_to_contain_text("reconnecting")
+
+
+async def test_progress_waits_between_attempts_however_many_tokens_it_is_given(
+    tab: Any, site: Site, host: Host, until: Until
+) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        port = nobody.getsockname()[1]
+        host.pages["/tokens"] = f"""
+            <script type="module" src="{site.address}reactor-progress.js"></script>
+            <reactor-progress pipeline="{uuid4()}" token="0" src="http://127.0.0.1:{port}/"></reactor-progress>
+            <script type="module">
+              const progress = document.querySelector("reactor-progress");
+              window.failures = [];
+              progress.addEventListener("error", () => window.failures.push(performance.now()));
+              progress.addEventListener("tokenneeded", () => {{ progress.token = String(window.failures.length); }});
+            </script>"""
+        seen = await tab("tokens", base=host.address)
+        await until(lambda: seen.page.evaluate("window.failures.length >= 3"))
+        first, second, third = (await seen.page.evaluate("window.failures"))[:3]
+    # The first new token is tried at once: the old one may have been all that was wrong.
+    assert third - second > 900, [first, second, third]
 
 
 async def test_mounted_under_a_prefix_it_finds_everything(tab: Any, databases: Databases, tmp_path: Path) -> None:
