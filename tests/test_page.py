@@ -610,6 +610,33 @@ async def test_progress_asks_its_page_for_a_new_token(tab: Any, guarded: Site, h
     await expect(seen.page).to_have_title(re.compile("^error tokenneeded progress .*end$"))
 
 
+async def test_the_overview_goes_on_where_somebody_has_the_focus(tab: Any, site: Site, broken: str) -> None:
+    seen = await tab("?view=overview")
+    queues = seen.page.get_by_role("region", name="Queues")
+    for number, focused in enumerate((queues, seen.page.get_by_label("Type of jobs"))):
+        await focused.focus()
+        await site.submit([NewJob(job_type="nobody.has.this", queue=f"opened-later-{number}")])
+        await expect(queues).to_contain_text(f"opened-later-{number}")
+        await expect(focused).to_be_focused()
+
+
+async def test_figures_that_are_missing_are_said_to_be_for_as_long_as_they_are(tab: Any, site: Site) -> None:
+    seen = await tab()
+    answered: list[Any] = []
+    problem = {"title": "Too slow", "detail": "Counting takes too long."}
+    await seen.page.route("**/v1/stats/history?*", lambda route: route.fulfill(status=503, json=problem))
+    seen.page.on("response", lambda response: answered.append(response) if "/v1/queues" in response.url else None)
+    await seen.page.clock.install()
+    await seen.open("?view=overview")
+    note = seen.page.locator("main > .empty", has_text="Counting takes too long.")
+    await expect(note).to_be_visible()
+    before = len(answered)
+    while len(answered) == before:
+        await seen.page.clock.run_for(1000)
+    await seen.page.evaluate("new Promise((done) => setTimeout(() => requestAnimationFrame(done), 50))")
+    await expect(note).to_be_visible()
+
+
 async def test_progress_is_not_away_when_it_is_back_and_nothing_has_happened(
     tab: Any, databases: Databases, host: Host, tmp_path: Path
 ) -> None:
