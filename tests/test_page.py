@@ -610,6 +610,10 @@ async def test_progress_asks_its_page_for_a_new_token(tab: Any, guarded: Site, h
     await expect(seen.page).to_have_title(re.compile("^error tokenneeded progress .*end$"))
 
 
+LATER = "insert into reactor.jobs (pipeline_id, job_type, run_after) values ($1::text::uuid, 'noop', 'infinity')"
+FAR = datetime.now(UTC) + timedelta(days=1)
+
+
 async def test_the_overview_goes_on_where_somebody_has_the_focus(tab: Any, site: Site, broken: str) -> None:
     seen = await tab("?view=overview")
     queues = seen.page.get_by_role("region", name="Queues")
@@ -618,6 +622,23 @@ async def test_the_overview_goes_on_where_somebody_has_the_focus(tab: Any, site:
         await site.submit([NewJob(job_type="nobody.has.this", queue=f"opened-later-{number}")])
         await expect(queues).to_contain_text(f"opened-later-{number}")
         await expect(focused).to_be_focused()
+
+
+async def test_a_folded_node_that_grows_is_listed_with_its_present_number(tab: Any, site: Site) -> None:
+    pipeline = await site.submit([NewJob(job_type="noop", run_after=FAR)] * 13)
+    seen = await tab(f"?pipeline={pipeline}")
+    await seen.node("13 \u00d7 noop").click()
+    await expect(seen.page.locator(".group")).to_contain_text("13 jobs of type noop")
+    await site.fetch(LATER, pipeline)
+    await expect(seen.page.locator(".group")).to_contain_text("14 jobs of type noop")
+    # One of them gets a child, and is not like the others any more.
+    child = (
+        "insert into reactor.jobs (pipeline_id, job_type, parent_id, run_after) "
+        "select $1::text::uuid, 'child', min(id), 'infinity' from reactor.jobs where pipeline_id = $1::text::uuid"
+    )
+    await site.fetch(child, pipeline)
+    await expect(seen.page.get_by_role("link", name="Jobs 15")).to_be_visible()
+    await expect(seen.page.locator(".group")).to_contain_text("13 jobs of type noop")
 
 
 async def test_figures_that_are_missing_are_said_to_be_for_as_long_as_they_are(tab: Any, site: Site) -> None:
