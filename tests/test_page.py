@@ -614,6 +614,62 @@ LATER = "insert into reactor.jobs (pipeline_id, job_type, run_after) values ($1:
 FAR = datetime.now(UTC) + timedelta(days=1)
 
 
+async def test_details_are_never_another_jobs(tab: Any, site: Site) -> None:
+    first, second = (NewJob(job_type="nobody.has.this", payload={"of": word}) for word in ("first", "second"))
+    pipeline = await site.submit([first, second], [(1, 0)])
+    job = await site.fetch("select max(id) from reactor.jobs where pipeline_id = $1::text::uuid", pipeline)
+    seen = await tab(f"?pipeline={pipeline}")
+    panel = seen.page.locator(".panel")
+    await seen.node("waits for").click()
+    await expect(panel.locator(".data")).to_contain_text("second")
+    await expect(panel).to_contain_text("Depends on")
+    await seen.page.route("**/v1/jobs/*", lambda route: route.abort())
+    await seen.node("in the queue").click()
+    await expect(panel).to_contain_text("The server does not answer.")
+    await expect(panel.locator("h2")).not_to_contain_text(str(job))
+    await expect(panel).not_to_contain_text("second")
+    await expect(panel).not_to_contain_text("Depends on")
+
+
+async def test_an_answer_that_was_overtaken_is_not_shown(tab: Any, site: Site, until: Until) -> None:
+    pipeline = await site.submit([NewJob(job_type="nobody.has.this")])
+    job = await site.fetch("select id from reactor.jobs where pipeline_id = $1::text::uuid", pipeline)
+    seen = await tab(f"?pipeline={pipeline}")
+    held: list[Any] = []
+    overtaken = asyncio.Event()
+
+    async def first_is_last(route: Any) -> None:
+        answer = await route.fetch()
+        held.append(answer)
+        if answer is held[0]:
+            await overtaken.wait()
+        await route.fulfill(response=answer)
+
+    await seen.page.route(f"**/v1/jobs/{job}", first_is_last)
+    await seen.node("nobody.has.this").click()
+    ended = "update reactor.jobs set state = 'completed', finished_at = now(), result = '{\"sum\": 42}' where id = $1"
+    await until(lambda: held)
+    await site.fetch(ended, job)
+    result = seen.page.locator(".panel .data", has_text="42")
+    await expect(result).to_be_visible()
+    async with seen.page.expect_response(f"**/v1/jobs/{job}"):
+        overtaken.set()
+    await seen.page.evaluate("new Promise((done) => setTimeout(() => requestAnimationFrame(done), 50))")
+    await expect(result).to_be_visible()
+
+
+async def test_a_number_that_is_none_is_no_job(tab: Any, site: Site) -> None:
+    pipeline = await site.submit([NewJob(job_type="nobody.has.this")])
+    seen = await tab()
+    asked: list[str] = []
+    seen.page.on("request", lambda request: asked.append(request.url))
+    await seen.open(f"?pipeline={pipeline}&job=abc")
+    panel = seen.page.locator(".panel")
+    await expect(panel).to_contain_text("There is no such job in this pipeline.")
+    await expect(panel.locator(".badge")).to_be_hidden()
+    assert [url for url in asked if "NaN" in url] == []
+
+
 async def test_the_overview_goes_on_where_somebody_has_the_focus(tab: Any, site: Site, broken: str) -> None:
     seen = await tab("?view=overview")
     queues = seen.page.get_by_role("region", name="Queues")
@@ -639,6 +695,24 @@ async def test_a_folded_node_that_grows_is_listed_with_its_present_number(tab: A
     await site.fetch(child, pipeline)
     await expect(seen.page.get_by_role("link", name="Jobs 15")).to_be_visible()
     await expect(seen.page.locator(".group")).to_contain_text("13 jobs of type noop")
+
+
+async def test_a_job_between_two_attempts_is_not_said_to_run(tab: Any, site: Site) -> None:
+    put_back = (
+        "insert into reactor.jobs (job_type, attempts, error, run_after, created_at, started_at) "
+        "values ('noop', 1, 'no', 'infinity', now() - interval '2 hours', now() - interval '2 hours') "
+        "returning pipeline_id::text"
+    )
+    pipeline = await site.fetch(put_back)
+    seen = await tab(f"?pipeline={pipeline}&tab=timeline")
+    await expect(seen.page.locator(".timeline .windowed .words")).to_contain_text("first tried 2 h 0 min ago")
+    await seen.page.get_by_role("link", name="Jobs 1").click()
+    await expect(seen.page.locator(".jobs .windowed .attempts")).to_have_text("1")
+    await expect(seen.page.locator(".jobs .windowed .duration")).to_have_text("")
+    await seen.page.get_by_role("link", name="noop").first.click()
+    facts = seen.page.locator(".panel .facts")
+    await expect(facts).to_contain_text(re.compile("Not before.*9999"))
+    await expect(facts).not_to_contain_text("Ran for")
 
 
 async def test_figures_that_are_missing_are_said_to_be_for_as_long_as_they_are(tab: Any, site: Site) -> None:
