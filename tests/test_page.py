@@ -614,6 +614,29 @@ LATER = "insert into reactor.jobs (pipeline_id, job_type, run_after) values ($1:
 FAR = datetime.now(UTC) + timedelta(days=1)
 
 
+async def cancel(seen: Tab) -> None:
+    await seen.page.get_by_role("button", name="Cancel pipeline").click()
+    await seen.page.get_by_role("dialog").get_by_role("button", name="Cancel pipeline").click()
+    await expect(seen.state).not_to_have_text("running")
+
+
+async def test_errors_tell_which_attempt_failed_and_how_long_ago(tab: Any, site: Site) -> None:
+    again = NewJob(job_type="forecast.region", payload={"seconds": 90, "failures": 1})
+    steps = {"days": ["monday", "tuesday"], "models": ["a"], "broken": ["monday/a"], "slow": ["tuesday/a"]}
+    failing = NewJob(job_type="check.station", payload={"failures": 1})
+    pipeline = await site.submit([again, NewJob(job_type="simulate.year", payload=steps), failing])
+    seen = await tab()
+    await seen.page.clock.install()
+    await seen.open(f"?pipeline={pipeline}&tab=errors")
+    errors = seen.page.locator(".errors")
+    await expect(errors).to_contain_text(re.compile(r"forecast.region #\d+ attempt 1 failed, attempt 2 runs, on pod-1"))
+    await expect(errors).to_contain_text(re.compile(r"simulate.year #\d+ attempt 1 runs, on pod-1"))
+    await expect(errors).to_contain_text(re.compile(r"check.station #\d+ failed after 1 attempt, on pod-1"))
+    await seen.page.clock.fast_forward(600_000)
+    await expect(errors).to_contain_text("10 min ago")
+    await cancel(seen)
+
+
 async def test_details_are_never_another_jobs(tab: Any, site: Site) -> None:
     first, second = (NewJob(job_type="nobody.has.this", payload={"of": word}) for word in ("first", "second"))
     pipeline = await site.submit([first, second], [(1, 0)])
@@ -713,6 +736,30 @@ async def test_a_job_between_two_attempts_is_not_said_to_run(tab: Any, site: Sit
     facts = seen.page.locator(".panel .facts")
     await expect(facts).to_contain_text(re.compile("Not before.*9999"))
     await expect(facts).not_to_contain_text("Ran for")
+
+
+async def test_who_goes_through_steps_or_errors_keeps_their_place(tab: Any, site: Site) -> None:
+    pipeline = await site.submit([NewJob(job_type="nobody.has.this")])
+    job = await site.fetch("select id from reactor.jobs where pipeline_id = $1::text::uuid", pipeline)
+    step = "insert into reactor.steps (job_id, name, position, state, error) values ($1, $2, $3, 'failed', 'no ' || $2)"
+    await site.fetch(step, job, "day/1", 1)
+    seen = await tab(f"?pipeline={pipeline}&tab=errors&job={job}")
+    cell = seen.page.get_by_role("button", name="day/1: failed")
+    await cell.focus()
+    await site.fetch(step, job, "day/2", 2)
+    await expect(seen.page.get_by_role("button", name="day/2: failed")).to_be_visible()
+    await expect(cell).to_be_focused()
+
+    fail = (
+        "insert into reactor.jobs (pipeline_id, job_type, state, error) "
+        "values ($1::text::uuid, 'nobody.has.this', 'failed', 'it broke') returning id"
+    )
+    first = await site.fetch(fail, pipeline)
+    error = seen.page.get_by_label(f"Error of job {first}")
+    await error.focus()
+    second = await site.fetch(fail, pipeline)
+    await expect(seen.page.get_by_label(f"Error of job {second}")).to_be_visible()
+    await expect(error).to_be_focused()
 
 
 async def test_figures_that_are_missing_are_said_to_be_for_as_long_as_they_are(tab: Any, site: Site) -> None:
