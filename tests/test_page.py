@@ -693,6 +693,17 @@ async def test_a_number_that_is_none_is_no_job(tab: Any, site: Site) -> None:
     assert [url for url in asked if "NaN" in url] == []
 
 
+async def test_a_tab_that_was_opened_in_the_background_gives_its_stream_back(tab: Any, site: Site) -> None:
+    seen = await tab()
+    await seen.page.context.add_init_script(f"{COUNT_STREAMS} window.isHidden = true;")
+    await seen.page.clock.install()
+    await seen.open()
+    await expect(seen.connection).to_have_text("Live")
+    await seen.page.clock.fast_forward(61000)
+    await expect(seen.connection).to_have_text("Paused")
+    assert await seen.page.evaluate(OPEN_STREAMS) == 0
+
+
 async def test_the_overview_goes_on_where_somebody_has_the_focus(tab: Any, site: Site, broken: str) -> None:
     seen = await tab("?view=overview")
     queues = seen.page.get_by_role("region", name="Queues")

@@ -28,6 +28,8 @@ export class Stream {
       this.#lastTick = Date.now();
     }, 10000);
     this.#connect();
+    // Tabs can be opened in the background, and are not told that they are there.
+    if (document.hidden) this.#seen();
   }
 
   #listeners = [
