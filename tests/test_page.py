@@ -773,6 +773,24 @@ async def test_who_goes_through_steps_or_errors_keeps_their_place(tab: Any, site
     await expect(error).to_be_focused()
 
 
+NO_PATIENCE = """
+const later = window.setTimeout;
+window.setTimeout = (call, wait, ...rest) => (wait >= 400 ? 0 : later(call, wait, ...rest));
+"""
+
+
+async def test_a_server_that_is_away_at_first_can_be_tried_at_once(tab: Any, site: Site) -> None:
+    seen = await tab()
+    # Nobody tries again by themselves.
+    await seen.page.context.add_init_script(NO_PATIENCE)
+    await seen.page.route("**/v1/me", lambda route: route.abort())
+    await seen.open()
+    await expect(seen.page.locator(".banner")).to_contain_text("The server does not answer.")
+    await seen.page.unroute("**/v1/me")
+    await seen.page.get_by_role("button", name="Try now").click()
+    await expect(seen.connection).to_have_text("Live")
+
+
 async def test_figures_that_are_missing_are_said_to_be_for_as_long_as_they_are(tab: Any, site: Site) -> None:
     seen = await tab()
     answered: list[Any] = []
@@ -788,6 +806,17 @@ async def test_figures_that_are_missing_are_said_to_be_for_as_long_as_they_are(t
         await seen.page.clock.run_for(1000)
     await seen.page.evaluate("new Promise((done) => setTimeout(() => requestAnimationFrame(done), 50))")
     await expect(note).to_be_visible()
+
+
+async def test_escape_is_no_way_around_the_token(tab: Any, guarded: Site) -> None:
+    seen = await tab(base=guarded.address)
+    token = seen.page.get_by_label("Token")
+    await token.focus()
+    for _ in range(3):
+        await seen.page.keyboard.press("Escape")
+    await token.fill("look-only")
+    await seen.page.keyboard.press("Enter")
+    await expect(seen.connection).to_have_text("Live")
 
 
 async def test_progress_is_not_away_when_it_is_back_and_nothing_has_happened(
