@@ -620,6 +620,21 @@ async def cancel(seen: Tab) -> None:
     await expect(seen.state).not_to_have_text("running")
 
 
+async def test_jobs_stand_in_the_order_of_their_numbers_whenever_they_come(tab: Any, site: Site) -> None:
+    """A transaction that took its numbers earlier may commit later."""
+    early = await site.fetch("select nextval(pg_get_serial_sequence('reactor.jobs', 'id'))")
+    pipeline = await site.submit([NewJob(job_type="noop")])
+    seen = await tab(f"?pipeline={pipeline}&tab=jobs")
+    await expect(seen.page.locator("h1")).to_have_text("noop")
+    late = (
+        "insert into reactor.jobs (id, pipeline_id, job_type, run_after) overriding system value "
+        "values ($2, $1::text::uuid, 'fetch.weather', 'infinity')"
+    )
+    await site.fetch(late, pipeline, early)
+    await expect(seen.page.locator(".jobs .windowed .cover")).to_have_text(["fetch.weather", "noop"])
+    await expect(seen.page.locator("h1")).to_have_text("fetch.weather")
+
+
 async def test_errors_tell_which_attempt_failed_and_how_long_ago(tab: Any, site: Site) -> None:
     again = NewJob(job_type="forecast.region", payload={"seconds": 90, "failures": 1})
     steps = {"days": ["monday", "tuesday"], "models": ["a"], "broken": ["monday/a"], "slow": ["tuesday/a"]}
@@ -702,6 +717,58 @@ async def test_a_tab_that_was_opened_in_the_background_gives_its_stream_back(tab
     await seen.page.clock.fast_forward(61000)
     await expect(seen.connection).to_have_text("Paused")
     assert await seen.page.evaluate(OPEN_STREAMS) == 0
+
+
+async def test_a_list_that_could_not_be_loaded_is_asked_for_again(tab: Any, site: Site) -> None:
+    pipeline = await site.submit([NewJob(job_type="nobody.has.this", scope="asked/again")])
+    seen = await tab()
+    await expect(seen.connection).to_have_text("Live")
+    await seen.page.route("**/v1/pipelines?*", lambda route: route.abort())
+    await seen.page.get_by_placeholder("Search").fill("asked/again")
+    await expect(seen.page.locator(".empty")).to_contain_text("The server does not answer.")
+    await seen.page.unroute("**/v1/pipelines?*")
+    await expect(seen.page.locator(f"a[href*='{pipeline}']")).to_be_visible()
+
+
+async def test_older_ones_go_on_where_they_were_while_new_ones_come(tab: Any, site: Site) -> None:
+    many = (
+        "insert into reactor.jobs (job_type, scope, state) "
+        "select 'nobody.has.this', 'many/' || n, 'cancelled' from generate_series(1, 250) n"
+    )
+    await site.fetch(many)
+    seen = await tab("?q=many/")
+    shown = seen.page.locator(".heading .muted")
+    older = seen.page.get_by_role("button", name="Load older")
+    await expect(shown).to_contain_text("100 shown")
+    await older.click()
+    await expect(shown).to_contain_text("200 shown")
+    await site.submit([NewJob(job_type="nobody.has.this", scope="many/new")])
+    await expect(shown).to_contain_text("201 shown")
+    await older.click()
+    await expect(shown).to_contain_text("251 shown")
+    await expect(older).to_be_hidden()
+
+
+async def test_what_was_asked_for_does_not_undo_what_was_told_since(tab: Any, site: Site, until: Until) -> None:
+    pipeline = await site.submit([NewJob(job_type="nobody.has.this")])
+    seen = await tab()
+    held: list[tuple[Any, Any]] = []
+
+    async def hold(route: Any) -> None:
+        held.append((route, await route.fetch()))
+
+    await seen.page.route("**/v1/pipelines?*", hold)
+    await seen.open()
+    row = seen.page.locator(".pipelines .windowed > .row", has=seen.page.locator(f"a[href*='{pipeline}']"))
+    await expect(row).to_contain_text("running")
+    await until(lambda: held)
+    await site.fetch("update reactor.jobs set state = 'cancelled' where pipeline_id = $1::text::uuid", pipeline)
+    await expect(row).to_contain_text("cancelled")
+    route, answer = held[0]
+    async with seen.page.expect_response("**/v1/pipelines?*"):
+        await route.fulfill(response=answer)
+    await seen.page.evaluate("new Promise((done) => setTimeout(() => requestAnimationFrame(done), 50))")
+    await expect(row).to_contain_text("cancelled")
 
 
 async def test_the_overview_goes_on_where_somebody_has_the_focus(tab: Any, site: Site, broken: str) -> None:
