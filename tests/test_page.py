@@ -635,6 +635,15 @@ async def test_jobs_stand_in_the_order_of_their_numbers_whenever_they_come(tab: 
     await expect(seen.page.locator("h1")).to_have_text("fetch.weather")
 
 
+async def test_an_adopted_row_does_not_name_the_pipeline(tab: Any, site: Site) -> None:
+    adopted = "insert into reactor.jobs (job_type) values (null) returning pipeline_id::text"
+    pipeline = await site.fetch(adopted)
+    await site.fetch(LATER, pipeline)
+    seen = await tab(f"?pipeline={pipeline}")
+    await expect(seen.page.locator("h1")).to_have_text("noop")
+    await expect(seen.page).to_have_title("0 % noop · reactor")
+
+
 async def test_errors_tell_which_attempt_failed_and_how_long_ago(tab: Any, site: Site) -> None:
     again = NewJob(job_type="forecast.region", payload={"seconds": 90, "failures": 1})
     steps = {"days": ["monday", "tuesday"], "models": ["a"], "broken": ["monday/a"], "slow": ["tuesday/a"]}
@@ -649,6 +658,19 @@ async def test_errors_tell_which_attempt_failed_and_how_long_ago(tab: Any, site:
     await expect(errors).to_contain_text(re.compile(r"check.station #\d+ failed after 1 attempt, on pod-1"))
     await seen.page.clock.fast_forward(600_000)
     await expect(errors).to_contain_text("10 min ago")
+    await cancel(seen)
+
+
+async def test_links_stay_in_the_part_that_is_shown(tab: Any, site: Site) -> None:
+    pipeline = await site.submit([NewJob(job_type="fetch.weather", payload={"seconds": 90}), WEATHER[3]], [(1, 0)])
+    seen = await tab(f"?pipeline={pipeline}")
+    running = seen.page.locator(".now").get_by_role("link", name="fetch.weather")
+    await seen.node("forecast.publish").click()
+    needed = seen.page.locator(".panel .plain-list").get_by_role("link", name="fetch.weather")
+    await expect(needed).to_be_visible()
+    await seen.page.get_by_role("link", name="Timeline").click()
+    for link in (running, needed):
+        await expect(link).to_have_attribute("href", re.compile("tab=timeline"))
     await cancel(seen)
 
 
@@ -708,6 +730,17 @@ async def test_a_number_that_is_none_is_no_job(tab: Any, site: Site) -> None:
     assert [url for url in asked if "NaN" in url] == []
 
 
+async def test_a_pipeline_that_is_removed_is_told_to_be_gone(tab: Any, site: Site) -> None:
+    pipeline = await site.submit([NewJob(job_type="nobody.has.this")])
+    seen = await tab(f"?pipeline={pipeline}")
+    await expect(seen.node("nobody.has.this")).to_be_visible()
+    await site.fetch("delete from reactor.jobs where pipeline_id = $1::text::uuid", pipeline)
+    await seen.page.evaluate("window.dispatchEvent(new Event('online'))")
+    await expect(seen.connection).to_have_text("Not available")
+    await expect(seen.page.locator("main > .empty")).to_contain_text(pipeline)
+    await expect(seen.page.get_by_role("button", name="Cancel pipeline")).to_be_hidden()
+
+
 async def test_a_tab_that_was_opened_in_the_background_gives_its_stream_back(tab: Any, site: Site) -> None:
     seen = await tab()
     await seen.page.context.add_init_script(f"{COUNT_STREAMS} window.isHidden = true;")
@@ -717,6 +750,25 @@ async def test_a_tab_that_was_opened_in_the_background_gives_its_stream_back(tab
     await seen.page.clock.fast_forward(61000)
     await expect(seen.connection).to_have_text("Paused")
     assert await seen.page.evaluate(OPEN_STREAMS) == 0
+
+
+async def test_a_view_that_was_left_asks_no_more(tab: Any, site: Site) -> None:
+    pipeline = await site.submit([NewJob(job_type="nobody.has.this")])
+    seen = await tab()
+    await seen.page.clock.install()
+    asked: list[Any] = []
+    await seen.page.route("**/v1/jobs/*/why", lambda route: asked.append(route))
+    await seen.open(f"?pipeline={pipeline}")
+    await expect(seen.node("nobody.has.this")).to_be_visible()
+    while not asked:
+        await seen.page.clock.run_for(500)
+    await seen.page.get_by_role("link", name="Overview").click()
+    await expect(seen.page.locator("h1")).to_have_text("Overview")
+    async with seen.page.expect_response("**/v1/jobs/*/why"):
+        await asked[0].continue_()
+    await seen.page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    await seen.page.clock.run_for(20_000)
+    assert len(asked) == 1
 
 
 async def test_a_list_that_could_not_be_loaded_is_asked_for_again(tab: Any, site: Site) -> None:
