@@ -801,6 +801,20 @@ async def test_older_ones_go_on_where_they_were_while_new_ones_come(tab: Any, si
     await expect(older).to_be_hidden()
 
 
+async def test_a_list_by_state_is_filled_up_when_others_leave_it(
+    tab: Any, databases: Databases, tmp_path: Path
+) -> None:
+    async with site_on(databases, tmp_path, works=False) as busy:
+        await busy.fetch("insert into reactor.jobs (job_type) select 'nobody.has.this' from generate_series(1, 150)")
+        seen = await tab("?state=running", base=busy.address)
+        shown = seen.page.locator(".heading .muted")
+        await expect(shown).to_have_text("100 shown, 100 running")
+        await expect(seen.connection).to_have_text("Live")
+        await busy.fetch("update reactor.jobs set state = 'cancelled' where id > 50")
+        await expect(shown).to_have_text("50 shown, 50 running")
+        await seen.page.close()
+
+
 async def test_what_was_asked_for_does_not_undo_what_was_told_since(tab: Any, site: Site, until: Until) -> None:
     pipeline = await site.submit([NewJob(job_type="nobody.has.this")])
     seen = await tab()

@@ -65,8 +65,10 @@ export class PipelinesView {
   #event(name, data) {
     this.#store.apply(name, data);
     if (name === "reset") this.#startOver();
-    // The events don't carry what only the server can match: ask it, but not for each of them.
-    if (this.#needsServer && name === "pipeline") this.#loadAgain();
+    // The events don't carry what only the server can match, and what leaves a state makes room for others in it: ask the
+    // server, but not for each of them.
+    const isPart = this.#needsServer || (this.#params.state && this.#next);
+    if (isPart && name === "pipeline") this.#loadAgain();
     this.#frame.request();
   }
 
