@@ -941,6 +941,17 @@ async def test_figures_that_are_missing_are_said_to_be_for_as_long_as_they_are(t
     await expect(note).to_be_visible()
 
 
+async def test_a_server_that_wants_tokens_from_now_on_is_given_one(tab: Any, guarded: Site) -> None:
+    pipeline = await guarded.submit([NewJob(job_type="nobody.has.this")])
+    seen = await tab(base=guarded.address)
+    before = {"name": "anybody", "permissions": ["view"], "needs_token": False}
+    await seen.page.route("**/v1/me", lambda route: route.fulfill(json=before))
+    await seen.open(f"?pipeline={pipeline}")
+    await seen.page.get_by_label("Token").fill("look-only")
+    await seen.page.keyboard.press("Enter")
+    await expect(seen.state).to_have_text("running")
+
+
 async def test_escape_is_no_way_around_the_token(tab: Any, guarded: Site) -> None:
     seen = await tab(base=guarded.address)
     token = seen.page.get_by_label("Token")

@@ -125,6 +125,11 @@ export class Stream {
       this.#tell("gone", { words: error.words });
       return;
     }
+    if (error?.status === 401) {
+      // A new stream token is all it needs; servers can begin to want them while a page is open.
+      this.#needsToken = true;
+      error = null;
+    }
     // The first try comes at once-ish; later ones are spread, so that a server that returns is not met by all at once.
     const wait = Math.min(LONGEST, 500 * 2 ** this.#failures) * (0.5 + Math.random() / 2);
     this.#failures += 1;
