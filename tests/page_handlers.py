@@ -35,9 +35,10 @@ async def publish(job: Job, ctx: Context) -> dict[str, Any]:
 @register("simulate.year")
 async def simulate(job: Job, ctx: Context) -> Summary:
     days, models, broken = job.payload["days"], job.payload["models"], set(job.payload.get("broken", ()))
+    slow = set(job.payload.get("slow", ()))
 
     async def run(name: str) -> dict[str, Any]:
-        await asyncio.sleep(seconds(job))
+        await asyncio.sleep(90 if name in slow else seconds(job))
         if name in broken:
             raise ValueError(f"no boundary values for {name}: the file of the day before is missing")
         return {"tonnes": len(name)}

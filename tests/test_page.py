@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -607,6 +608,401 @@ async def test_progress_asks_its_page_for_a_new_token(tab: Any, guarded: Site, h
         </script>"""
     seen = await tab("expired", base=host.address)
     await expect(seen.page).to_have_title(re.compile("^error tokenneeded progress .*end$"))
+
+
+LATER = "insert into reactor.jobs (pipeline_id, job_type, run_after) values ($1::text::uuid, 'noop', 'infinity')"
+FAR = datetime.now(UTC) + timedelta(days=1)
+
+
+async def cancel(seen: Tab) -> None:
+    await seen.page.get_by_role("button", name="Cancel pipeline").click()
+    await seen.page.get_by_role("dialog").get_by_role("button", name="Cancel pipeline").click()
+    await expect(seen.state).not_to_have_text("running")
+
+
+async def test_jobs_stand_in_the_order_of_their_numbers_whenever_they_come(tab: Any, site: Site) -> None:
+    """A transaction that took its numbers earlier may commit later."""
+    early = await site.fetch("select nextval(pg_get_serial_sequence('reactor.jobs', 'id'))")
+    pipeline = await site.submit([NewJob(job_type="noop")])
+    seen = await tab(f"?pipeline={pipeline}&tab=jobs")
+    await expect(seen.page.locator("h1")).to_have_text("noop")
+    late = (
+        "insert into reactor.jobs (id, pipeline_id, job_type, run_after) overriding system value "
+        "values ($2, $1::text::uuid, 'fetch.weather', 'infinity')"
+    )
+    await site.fetch(late, pipeline, early)
+    await expect(seen.page.locator(".jobs .windowed .cover")).to_have_text(["fetch.weather", "noop"])
+    await expect(seen.page.locator("h1")).to_have_text("fetch.weather")
+
+
+async def test_an_adopted_row_does_not_name_the_pipeline(tab: Any, site: Site) -> None:
+    adopted = "insert into reactor.jobs (job_type) values (null) returning pipeline_id::text"
+    pipeline = await site.fetch(adopted)
+    await site.fetch(LATER, pipeline)
+    seen = await tab(f"?pipeline={pipeline}")
+    await expect(seen.page.locator("h1")).to_have_text("noop")
+    await expect(seen.page).to_have_title("0 % noop · reactor")
+
+
+async def test_errors_tell_which_attempt_failed_and_how_long_ago(tab: Any, site: Site) -> None:
+    again = NewJob(job_type="forecast.region", payload={"seconds": 90, "failures": 1})
+    steps = {"days": ["monday", "tuesday"], "models": ["a"], "broken": ["monday/a"], "slow": ["tuesday/a"]}
+    failing = NewJob(job_type="check.station", payload={"failures": 1})
+    pipeline = await site.submit([again, NewJob(job_type="simulate.year", payload=steps), failing])
+    seen = await tab()
+    await seen.page.clock.install()
+    await seen.open(f"?pipeline={pipeline}&tab=errors")
+    errors = seen.page.locator(".errors")
+    await expect(errors).to_contain_text(re.compile(r"forecast.region #\d+ attempt 1 failed, attempt 2 runs, on pod-1"))
+    await expect(errors).to_contain_text(re.compile(r"simulate.year #\d+ attempt 1 runs, on pod-1"))
+    await expect(errors).to_contain_text(re.compile(r"check.station #\d+ failed after 1 attempt, on pod-1"))
+    await seen.page.clock.fast_forward(600_000)
+    await expect(errors).to_contain_text("10 min ago")
+    await cancel(seen)
+
+
+async def test_links_stay_in_the_part_that_is_shown(tab: Any, site: Site) -> None:
+    pipeline = await site.submit([NewJob(job_type="fetch.weather", payload={"seconds": 90}), WEATHER[3]], [(1, 0)])
+    seen = await tab(f"?pipeline={pipeline}")
+    running = seen.page.locator(".now").get_by_role("link", name="fetch.weather")
+    await seen.node("forecast.publish").click()
+    needed = seen.page.locator(".panel .plain-list").get_by_role("link", name="fetch.weather")
+    await expect(needed).to_be_visible()
+    await seen.page.get_by_role("link", name="Timeline").click()
+    for link in (running, needed):
+        await expect(link).to_have_attribute("href", re.compile("tab=timeline"))
+    await cancel(seen)
+
+
+async def test_details_are_never_another_jobs(tab: Any, site: Site) -> None:
+    first, second = (NewJob(job_type="nobody.has.this", payload={"of": word}) for word in ("first", "second"))
+    pipeline = await site.submit([first, second], [(1, 0)])
+    job = await site.fetch("select max(id) from reactor.jobs where pipeline_id = $1::text::uuid", pipeline)
+    seen = await tab(f"?pipeline={pipeline}")
+    panel = seen.page.locator(".panel")
+    await seen.node("waits for").click()
+    await expect(panel.locator(".data")).to_contain_text("second")
+    await expect(panel).to_contain_text("Depends on")
+    await seen.page.route("**/v1/jobs/*", lambda route: route.abort())
+    await seen.node("in the queue").click()
+    await expect(panel).to_contain_text("The server does not answer.")
+    await expect(panel.locator("h2")).not_to_contain_text(str(job))
+    await expect(panel).not_to_contain_text("second")
+    await expect(panel).not_to_contain_text("Depends on")
+
+
+async def test_an_answer_that_was_overtaken_is_not_shown(tab: Any, site: Site, until: Until) -> None:
+    pipeline = await site.submit([NewJob(job_type="nobody.has.this")])
+    job = await site.fetch("select id from reactor.jobs where pipeline_id = $1::text::uuid", pipeline)
+    seen = await tab(f"?pipeline={pipeline}")
+    held: list[Any] = []
+    overtaken = asyncio.Event()
+
+    async def first_is_last(route: Any) -> None:
+        answer = await route.fetch()
+        held.append(answer)
+        if answer is held[0]:
+            await overtaken.wait()
+        await route.fulfill(response=answer)
+
+    await seen.page.route(f"**/v1/jobs/{job}", first_is_last)
+    await seen.node("nobody.has.this").click()
+    ended = "update reactor.jobs set state = 'completed', finished_at = now(), result = '{\"sum\": 42}' where id = $1"
+    await until(lambda: held)
+    await site.fetch(ended, job)
+    result = seen.page.locator(".panel .data", has_text="42")
+    await expect(result).to_be_visible()
+    async with seen.page.expect_response(f"**/v1/jobs/{job}"):
+        overtaken.set()
+    await seen.page.evaluate("new Promise((done) => setTimeout(() => requestAnimationFrame(done), 50))")
+    await expect(result).to_be_visible()
+
+
+async def test_a_number_that_is_none_is_no_job(tab: Any, site: Site) -> None:
+    pipeline = await site.submit([NewJob(job_type="nobody.has.this")])
+    seen = await tab()
+    asked: list[str] = []
+    seen.page.on("request", lambda request: asked.append(request.url))
+    await seen.open(f"?pipeline={pipeline}&job=abc")
+    panel = seen.page.locator(".panel")
+    await expect(panel).to_contain_text("There is no such job in this pipeline.")
+    await expect(panel.locator(".badge")).to_be_hidden()
+    assert [url for url in asked if "NaN" in url] == []
+
+
+async def test_a_pipeline_that_is_removed_is_told_to_be_gone(tab: Any, site: Site) -> None:
+    pipeline = await site.submit([NewJob(job_type="nobody.has.this")])
+    seen = await tab(f"?pipeline={pipeline}")
+    await expect(seen.node("nobody.has.this")).to_be_visible()
+    await site.fetch("delete from reactor.jobs where pipeline_id = $1::text::uuid", pipeline)
+    await seen.page.evaluate("window.dispatchEvent(new Event('online'))")
+    await expect(seen.connection).to_have_text("Not available")
+    await expect(seen.page.locator("main > .empty")).to_contain_text(pipeline)
+    await expect(seen.page.get_by_role("button", name="Cancel pipeline")).to_be_hidden()
+
+
+async def test_a_tab_that_was_opened_in_the_background_gives_its_stream_back(tab: Any, site: Site) -> None:
+    seen = await tab()
+    await seen.page.context.add_init_script(f"{COUNT_STREAMS} window.isHidden = true;")
+    await seen.page.clock.install()
+    await seen.open()
+    await expect(seen.connection).to_have_text("Live")
+    await seen.page.clock.fast_forward(61000)
+    await expect(seen.connection).to_have_text("Paused")
+    assert await seen.page.evaluate(OPEN_STREAMS) == 0
+
+
+async def test_a_view_that_was_left_asks_no_more(tab: Any, site: Site) -> None:
+    pipeline = await site.submit([NewJob(job_type="nobody.has.this")])
+    seen = await tab()
+    await seen.page.clock.install()
+    asked: list[Any] = []
+    await seen.page.route("**/v1/jobs/*/why", lambda route: asked.append(route))
+    await seen.open(f"?pipeline={pipeline}")
+    await expect(seen.node("nobody.has.this")).to_be_visible()
+    while not asked:
+        await seen.page.clock.run_for(500)
+    await seen.page.get_by_role("link", name="Overview").click()
+    await expect(seen.page.locator("h1")).to_have_text("Overview")
+    async with seen.page.expect_response("**/v1/jobs/*/why"):
+        await asked[0].continue_()
+    await seen.page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    await seen.page.clock.run_for(20_000)
+    assert len(asked) == 1
+
+
+async def test_a_list_that_could_not_be_loaded_is_asked_for_again(tab: Any, site: Site) -> None:
+    pipeline = await site.submit([NewJob(job_type="nobody.has.this", scope="asked/again")])
+    seen = await tab()
+    await expect(seen.connection).to_have_text("Live")
+    await seen.page.route("**/v1/pipelines?*", lambda route: route.abort())
+    await seen.page.get_by_placeholder("Search").fill("asked/again")
+    await expect(seen.page.locator(".empty")).to_contain_text("The server does not answer.")
+    await seen.page.unroute("**/v1/pipelines?*")
+    await expect(seen.page.locator(f"a[href*='{pipeline}']")).to_be_visible()
+
+
+async def test_older_ones_go_on_where_they_were_while_new_ones_come(tab: Any, site: Site) -> None:
+    many = (
+        "insert into reactor.jobs (job_type, scope, state) "
+        "select 'nobody.has.this', 'many/' || n, 'cancelled' from generate_series(1, 250) n"
+    )
+    await site.fetch(many)
+    seen = await tab("?q=many/")
+    shown = seen.page.locator(".heading .muted")
+    older = seen.page.get_by_role("button", name="Load older")
+    await expect(shown).to_contain_text("100 shown")
+    await older.click()
+    await expect(shown).to_contain_text("200 shown")
+    await site.submit([NewJob(job_type="nobody.has.this", scope="many/new")])
+    await expect(shown).to_contain_text("201 shown")
+    await older.click()
+    await expect(shown).to_contain_text("251 shown")
+    await expect(older).to_be_hidden()
+
+
+async def test_a_list_by_state_is_filled_up_when_others_leave_it(
+    tab: Any, databases: Databases, tmp_path: Path
+) -> None:
+    async with site_on(databases, tmp_path, works=False) as busy:
+        await busy.fetch("insert into reactor.jobs (job_type) select 'nobody.has.this' from generate_series(1, 150)")
+        seen = await tab("?state=running", base=busy.address)
+        shown = seen.page.locator(".heading .muted")
+        await expect(shown).to_have_text("100 shown, 100 running")
+        await expect(seen.connection).to_have_text("Live")
+        await busy.fetch("update reactor.jobs set state = 'cancelled' where id > 50")
+        await expect(shown).to_have_text("50 shown, 50 running")
+        await seen.page.close()
+
+
+async def test_what_was_asked_for_does_not_undo_what_was_told_since(tab: Any, site: Site, until: Until) -> None:
+    pipeline = await site.submit([NewJob(job_type="nobody.has.this")])
+    seen = await tab()
+    held: list[tuple[Any, Any]] = []
+
+    async def hold(route: Any) -> None:
+        held.append((route, await route.fetch()))
+
+    await seen.page.route("**/v1/pipelines?*", hold)
+    await seen.open()
+    row = seen.page.locator(".pipelines .windowed > .row", has=seen.page.locator(f"a[href*='{pipeline}']"))
+    await expect(row).to_contain_text("running")
+    await until(lambda: held)
+    await site.fetch("update reactor.jobs set state = 'cancelled' where pipeline_id = $1::text::uuid", pipeline)
+    await expect(row).to_contain_text("cancelled")
+    route, answer = held[0]
+    async with seen.page.expect_response("**/v1/pipelines?*"):
+        await route.fulfill(response=answer)
+    await seen.page.evaluate("new Promise((done) => setTimeout(() => requestAnimationFrame(done), 50))")
+    await expect(row).to_contain_text("cancelled")
+
+
+async def test_the_overview_goes_on_where_somebody_has_the_focus(tab: Any, site: Site, broken: str) -> None:
+    seen = await tab("?view=overview")
+    queues = seen.page.get_by_role("region", name="Queues")
+    for number, focused in enumerate((queues, seen.page.get_by_label("Type of jobs"))):
+        await focused.focus()
+        await site.submit([NewJob(job_type="nobody.has.this", queue=f"opened-later-{number}")])
+        await expect(queues).to_contain_text(f"opened-later-{number}")
+        await expect(focused).to_be_focused()
+
+
+async def test_a_folded_node_that_grows_is_listed_with_its_present_number(tab: Any, site: Site) -> None:
+    pipeline = await site.submit([NewJob(job_type="noop", run_after=FAR)] * 13)
+    seen = await tab(f"?pipeline={pipeline}")
+    await seen.node("13 \u00d7 noop").click()
+    await expect(seen.page.locator(".group")).to_contain_text("13 jobs of type noop")
+    await site.fetch(LATER, pipeline)
+    await expect(seen.page.locator(".group")).to_contain_text("14 jobs of type noop")
+    # One of them gets a child, and is not like the others any more.
+    child = (
+        "insert into reactor.jobs (pipeline_id, job_type, parent_id, run_after) "
+        "select $1::text::uuid, 'child', min(id), 'infinity' from reactor.jobs where pipeline_id = $1::text::uuid"
+    )
+    await site.fetch(child, pipeline)
+    await expect(seen.page.get_by_role("link", name="Jobs 15")).to_be_visible()
+    await expect(seen.page.locator(".group")).to_contain_text("13 jobs of type noop")
+
+
+async def test_a_job_between_two_attempts_is_not_said_to_run(tab: Any, site: Site) -> None:
+    put_back = (
+        "insert into reactor.jobs (job_type, attempts, error, run_after, created_at, started_at) "
+        "values ('noop', 1, 'no', 'infinity', now() - interval '2 hours', now() - interval '2 hours') "
+        "returning pipeline_id::text"
+    )
+    pipeline = await site.fetch(put_back)
+    seen = await tab(f"?pipeline={pipeline}&tab=timeline")
+    await expect(seen.page.locator(".timeline .windowed .words")).to_contain_text("first tried 2 h 0 min ago")
+    await seen.page.get_by_role("link", name="Jobs 1").click()
+    await expect(seen.page.locator(".jobs .windowed .attempts")).to_have_text("1")
+    await expect(seen.page.locator(".jobs .windowed .duration")).to_have_text("")
+    await seen.page.get_by_role("link", name="noop").first.click()
+    facts = seen.page.locator(".panel .facts")
+    await expect(facts).to_contain_text(re.compile("Not before.*9999"))
+    await expect(facts).not_to_contain_text("Ran for")
+
+
+async def test_who_goes_through_steps_or_errors_keeps_their_place(tab: Any, site: Site) -> None:
+    pipeline = await site.submit([NewJob(job_type="nobody.has.this")])
+    job = await site.fetch("select id from reactor.jobs where pipeline_id = $1::text::uuid", pipeline)
+    step = "insert into reactor.steps (job_id, name, position, state, error) values ($1, $2, $3, 'failed', 'no ' || $2)"
+    await site.fetch(step, job, "day/1", 1)
+    seen = await tab(f"?pipeline={pipeline}&tab=errors&job={job}")
+    cell = seen.page.get_by_role("button", name="day/1: failed")
+    await cell.focus()
+    await site.fetch(step, job, "day/2", 2)
+    await expect(seen.page.get_by_role("button", name="day/2: failed")).to_be_visible()
+    await expect(cell).to_be_focused()
+
+    fail = (
+        "insert into reactor.jobs (pipeline_id, job_type, state, error) "
+        "values ($1::text::uuid, 'nobody.has.this', 'failed', 'it broke') returning id"
+    )
+    first = await site.fetch(fail, pipeline)
+    error = seen.page.get_by_label(f"Error of job {first}")
+    await error.focus()
+    second = await site.fetch(fail, pipeline)
+    await expect(seen.page.get_by_label(f"Error of job {second}")).to_be_visible()
+    await expect(error).to_be_focused()
+
+
+NO_PATIENCE = """
+const later = window.setTimeout;
+window.setTimeout = (call, wait, ...rest) => (wait >= 400 ? 0 : later(call, wait, ...rest));
+"""
+
+
+async def test_a_server_that_is_away_at_first_can_be_tried_at_once(tab: Any, site: Site) -> None:
+    seen = await tab()
+    # Nobody tries again by themselves.
+    await seen.page.context.add_init_script(NO_PATIENCE)
+    await seen.page.route("**/v1/me", lambda route: route.abort())
+    await seen.open()
+    await expect(seen.page.locator(".banner")).to_contain_text("The server does not answer.")
+    await seen.page.unroute("**/v1/me")
+    await seen.page.get_by_role("button", name="Try now").click()
+    await expect(seen.connection).to_have_text("Live")
+
+
+async def test_figures_that_are_missing_are_said_to_be_for_as_long_as_they_are(tab: Any, site: Site) -> None:
+    seen = await tab()
+    answered: list[Any] = []
+    problem = {"title": "Too slow", "detail": "Counting takes too long."}
+    await seen.page.route("**/v1/stats/history?*", lambda route: route.fulfill(status=503, json=problem))
+    seen.page.on("response", lambda response: answered.append(response) if "/v1/queues" in response.url else None)
+    await seen.page.clock.install()
+    await seen.open("?view=overview")
+    note = seen.page.locator("main > .empty", has_text="Counting takes too long.")
+    await expect(note).to_be_visible()
+    before = len(answered)
+    while len(answered) == before:
+        await seen.page.clock.run_for(1000)
+    await seen.page.evaluate("new Promise((done) => setTimeout(() => requestAnimationFrame(done), 50))")
+    await expect(note).to_be_visible()
+
+
+async def test_a_server_that_wants_tokens_from_now_on_is_given_one(tab: Any, guarded: Site) -> None:
+    pipeline = await guarded.submit([NewJob(job_type="nobody.has.this")])
+    seen = await tab(base=guarded.address)
+    before = {"name": "anybody", "permissions": ["view"], "needs_token": False}
+    await seen.page.route("**/v1/me", lambda route: route.fulfill(json=before))
+    await seen.open(f"?pipeline={pipeline}")
+    await seen.page.get_by_label("Token").fill("look-only")
+    await seen.page.keyboard.press("Enter")
+    await expect(seen.state).to_have_text("running")
+
+
+async def test_escape_is_no_way_around_the_token(tab: Any, guarded: Site) -> None:
+    seen = await tab(base=guarded.address)
+    token = seen.page.get_by_label("Token")
+    await token.focus()
+    for _ in range(3):
+        await seen.page.keyboard.press("Escape")
+    await token.fill("look-only")
+    await seen.page.keyboard.press("Enter")
+    await expect(seen.connection).to_have_text("Live")
+
+
+async def test_progress_is_not_away_when_it_is_back_and_nothing_has_happened(
+    tab: Any, databases: Databases, host: Host, tmp_path: Path
+) -> None:
+    async with site_on(databases, tmp_path, works=False, origins=host.origin) as lost:
+        pipeline = await lost.submit([NewJob(job_type="nobody.has.this")])
+        host.pages["/quiet"] = f"""
+            <script type="module" src="{lost.address}reactor-progress.js"></script>
+            <reactor-progress pipeline="{pipeline}"></reactor-progress>"""
+        seen = await tab("quiet", base=host.address)
+        progress = seen.page.locator("reactor-progress")
+        await expect(progress).to_have_attribute("data-state", "running")
+        lost.stop("serve", signal.SIGKILL)
+        with lost.port_kept():
+            await expect(progress).to_have_attribute("data-away", "")
+            await lost.serve()
+        await expect(progress).not_to_have_attribute("data-away", "")
+        await expect(progress).to_contain_text("0 % · 0 of 1 jobs")
+        await expect(progress).not_to_contain_text("reconnecting")
+
+
+async def test_progress_waits_between_attempts_however_many_tokens_it_is_given(
+    tab: Any, site: Site, host: Host, until: Until
+) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        port = nobody.getsockname()[1]
+        host.pages["/tokens"] = f"""
+            <script type="module" src="{site.address}reactor-progress.js"></script>
+            <reactor-progress pipeline="{uuid4()}" token="0" src="http://127.0.0.1:{port}/"></reactor-progress>
+            <script type="module">
+              const progress = document.querySelector("reactor-progress");
+              window.failures = [];
+              progress.addEventListener("error", () => window.failures.push(performance.now()));
+              progress.addEventListener("tokenneeded", () => {{ progress.token = String(window.failures.length); }});
+            </script>"""
+        seen = await tab("tokens", base=host.address)
+        await until(lambda: seen.page.evaluate("window.failures.length >= 3"))
+        first, second, third = (await seen.page.evaluate("window.failures"))[:3]
+    # The first new token is tried at once: the old one may have been all that was wrong.
+    assert third - second > 900, [first, second, third]
 
 
 async def test_mounted_under_a_prefix_it_finds_everything(tab: Any, databases: Databases, tmp_path: Path) -> None:

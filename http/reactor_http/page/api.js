@@ -42,12 +42,12 @@ export async function renewToken() {
   sessionStorage.setItem(KEPT, await asking);
 }
 
-/** Why a stream can't be opened: a Refused, an Unreachable, or null if it can be now, or a new stream token is all it needs. */
+/** Why a stream can't be opened: a Refused, an Unreachable, or null if it can be now. */
 export async function probe(address) {
   const stop = new AbortController();
   try {
     const response = await fetch(address, { signal: stop.signal, cache: "no-store" });
-    if (response.ok || response.status === 401) return null;
+    if (response.ok) return null;
     return new Refused(response.status, await response.json().catch(() => ({})));
   } catch {
     return new Unreachable();

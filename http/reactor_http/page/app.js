@@ -88,9 +88,11 @@ async function meet() {
       if (answer.needs_token && !answer.permissions.includes("view")) await api.renewToken();
       else me = answer;
     } catch (error) {
-      sign.set("reconnecting", { retryAt: Date.now() + wait });
       main.replaceChildren(h("p", { class: "empty" }, error.words ?? error.message));
-      await new Promise((resolve) => setTimeout(resolve, wait));
+      await new Promise((resolve) => {
+        sign.set("reconnecting", { retryAt: Date.now() + wait, words: error.words }, resolve);
+        setTimeout(resolve, wait);
+      });
     }
   }
 }

@@ -52,7 +52,9 @@ export function askForToken(refused) {
   return dialog("Who are you?", content, (finish) => [
     h("button", { class: "button primary", type: "button", click: () => give(finish) }, "Continue"),
   ], (element, finish) => {
-    element.addEventListener("cancel", (event) => event.stopImmediatePropagation(), { capture: true });
+    element.addEventListener("cancel", (event) => { event.preventDefault(); event.stopImmediatePropagation(); }, { capture: true });
+    // Browsers close a dialog that is cancelled twice, whatever the page says.
+    element.addEventListener("close", () => element.isConnected && element.showModal());
     input.addEventListener("keydown", (event) => event.key === "Enter" && give(finish));
     input.focus();
   });

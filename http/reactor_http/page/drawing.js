@@ -133,6 +133,7 @@ function scopes(rows) {
   const last = rows.at(-1).scope ?? "";
   let same = 0;
   while (same < first.length && first[same] === last[same]) same += 1;
+  if (first !== last && !same) return "";
   const all = first === last ? first : `${first.slice(0, same)}…`;
   // The end of a scope tells jobs apart, so it is the beginning that is cut.
   return all.length > ROOM ? `…${all.slice(1 - ROOM)}` : all;

@@ -9,10 +9,11 @@ import { badge, ENDED, shape } from "./state.js";
 import { Steps } from "./steps.js";
 import { age, between, date, duration, number } from "./time.js";
 
+const NEEDED_SHOWN = 50;
 const AGAIN = 5000; // what only the server knows (why, attempts) is asked for again after so long
 
 export class JobPanel {
-  #store; #id = null; #full = null; #why = null; #failure = null; #seen = null; #timer = null; #params = {}; #drawn = "";
+  #store; #id = null; #full = null; #why = null; #failure = null; #seen = null; #timer = null; #params = {}; #drawn = ""; #asked = 0;
   #state = badge("pending"); #title = h("h2", { tabindex: -1 }); #close = h("a", { class: "button small", "data-view": true }, "Close");
   #buttons; #bar = bar("progress"); #message = h("p", { class: "message" }); #facts = h("dl", { class: "facts" });
   #reasons = h("section", { class: "why", hidden: true }); #error = h("section", { hidden: true });
@@ -36,15 +37,15 @@ export class JobPanel {
   show(id, params) {
     this.#params = params;
     setAttribute(this.#close, "href", address.to({ ...params, job: null }));
-    if (id === this.#id) return;
+    if (Object.is(id, this.#id)) return;
     clearTimeout(this.#timer);
     this.#id = id;
     this.#full = this.#why = this.#failure = this.#seen = null;
     this.#drawn = "";
     this.#steps.reset();
+    for (const section of [this.#reasons, this.#error, this.#attempts, this.#needs, this.#data]) fill(section, null);
     this.element.hidden = id === null;
-    if (id === null) return;
-    this.#load();
+    if (Number.isSafeInteger(id)) this.#load();
   }
 
   focus() {
@@ -55,8 +56,11 @@ export class JobPanel {
   draw() {
     if (this.#id === null) return;
     const row = this.#store.jobs.get(this.#id);
+    for (const part of [this.#state.element, this.#buttons.element, this.#facts]) part.hidden = !row;
     if (!row) {
-      setText(this.#title, `Job ${this.#id}`);
+      this.#bar.element.hidden = this.#steps.element.hidden = true;
+      this.#message.hidden = false;
+      setText(this.#title, `Job ${this.#params.job}`);
       setText(this.#message, this.#store.known ? "There is no such job in this pipeline." : "Loading …");
       return;
     }
@@ -78,18 +82,19 @@ export class JobPanel {
   async #load() {
     clearTimeout(this.#timer);
     const id = this.#id;
+    const asked = (this.#asked += 1);
     try {
       const [full, why] = await Promise.all([api.get(`v1/jobs/${id}`), api.get(`v1/jobs/${id}/why`)]);
-      if (id !== this.#id) return;
+      if (id !== this.#id || asked !== this.#asked) return;
       this.#full = full;
       this.#why = why;
       this.#failure = null;
     } catch (error) {
-      if (id !== this.#id) return;
+      if (id !== this.#id || asked !== this.#asked) return;
       this.#failure = error.words ?? error.message;
     }
     const row = this.#store.jobs.get(id);
-    if (!row || !ENDED.has(row.state) || this.#failure) this.#timer = setTimeout(() => this.#load(), AGAIN);
+    if (!row || !ENDED.has(row.state) || this.#failure || this.#full.state !== row.state) this.#timer = setTimeout(() => this.#load(), AGAIN);
     this.draw();
   }
 
@@ -100,7 +105,7 @@ export class JobPanel {
       ["Tags", row.tags?.join(", ")], ["Created", `${date(row.created_at)}, ${age(row.created_at)}`],
       ["Not before", row.run_after && row.state === "pending" ? date(row.run_after) : null],
       ["Started", row.started_at && date(row.started_at)], ["Ended", row.finished_at && date(row.finished_at)],
-      ["Ran for", row.started_at && duration(between(row.started_at, row.finished_at))],
+      ["Ran for", row.started_at && (row.finished_at || row.state === "running") && duration(between(row.started_at, row.finished_at))],
       ["Chained", row.children ? `${number(row.children)} ${row.children === 1 ? "job" : "jobs"}` : null],
     ].filter(([, value]) => value);
     const same = this.#facts.childElementCount === facts.length && facts.every(([name], index) => this.#facts.children[index].firstChild.textContent === name);
@@ -109,7 +114,7 @@ export class JobPanel {
   }
 
   #drawFull(row) {
-    const facts = JSON.stringify([this.#full, this.#why, this.#failure, row.error, row.state]);
+    const facts = JSON.stringify([this.#full, this.#why, this.#failure, row.error, row.state, this.#params, this.#needed]);
     if (facts === this.#drawn) return;
     this.#drawn = facts;
     const error = this.#full?.state === row.state ? this.#full.error : row.error;
@@ -120,6 +125,7 @@ export class JobPanel {
       reasons?.length && [h("ul", {}, reasons.map((reason) => h("li", {}, reason.message)))]);
     if (this.#failure) fill(this.#data, "Details", [h("p", { class: "wrong" }, this.#failure)]);
     if (!this.#full) return;
+    this.#data.hidden = false;
     this.#drawAttempts();
     this.#drawNeeds();
     const { payload, result } = this.#full;
@@ -137,9 +143,14 @@ export class JobPanel {
       attempt.error && h("pre", { class: "error", tabindex: 0 }, attempt.error))))]);
   }
 
+  /** What it depends on, as the stream tells it: that is newer than what was asked for. */
+  get #needed() {
+    return (this.#full?.dependencies ?? []).slice(0, NEEDED_SHOWN).map((need) => ({ ...need, state: this.#store.jobs.get(need.depends_on)?.state ?? need.state }));
+  }
+
   #drawNeeds() {
     const rows = this.#full.dependencies ?? [];
-    const some = rows.slice(0, 50);
+    const some = this.#needed;
     fill(this.#needs, rows.length && "Depends on", rows.length && [
       h("ul", { class: "plain-list" }, some.map(({ depends_on, needs, state }) => {
         const other = this.#store.jobs.get(depends_on);

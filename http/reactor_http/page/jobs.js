@@ -11,14 +11,14 @@ const COLUMNS = [["state", "State"], ["name", "Job"], ["scope", "Scope"], ["mess
 
 export class Jobs {
   #store; #drawing; #table; #params = {};
-  #chips; #search; #group; #empty; #typing;
+  #chips; #search; #group; #empty; #typing; #held = []; // the members of the folded node
 
   constructor(store, drawing) {
     this.#store = store;
     this.#drawing = drawing;
     this.#search = h("input", { type: "search", placeholder: "Type, scope, message or number", "aria-label": "Filter jobs by type, scope, message or number", input: () => this.#typed() });
     this.#chips = ["", ...STATES].map((state) => [state, h("a", { class: "chip", "data-view": true })]);
-    this.#group = h("p", { class: "group", hidden: true });
+    this.#group = h("p", { class: "group", hidden: true }, h("span", {}), h("b", {}), ", folded in the graph. ", h("a", { "data-view": true }, "Show all jobs"));
     this.#empty = h("p", { class: "empty", hidden: true }, "No job matches.");
     this.#table = table("jobs", "Jobs", COLUMNS, { key: (row) => row.id, make: () => this.#row() });
     this.element = h("section", { "aria-label": "Jobs" },
@@ -51,15 +51,21 @@ export class Jobs {
   }
 
   #members() {
-    const node = this.#params.group && this.#drawing.plan.nodes.find(({ key }) => key === this.#params.group);
-    this.#group.hidden = !node;
-    if (!node) return [...this.#store.jobs.values()];
-    if (this.#group.dataset.key !== node.key) {
-      this.#group.dataset.key = node.key;
-      this.#group.replaceChildren(`${number(node.jobs.length)} jobs of type `, h("b", {}, node.type ?? "(adopted rows)"), ", folded in the graph. ",
-        h("a", { href: address.to({ ...this.#params, group: null }), "data-view": true }, "Show all jobs"));
-    }
-    return node.jobs.map((id) => this.#store.jobs.get(id)).filter(Boolean);
+    const { group = "" } = this.#params;
+    if (group !== (this.#group.dataset.key ?? "")) this.#held = [];
+    this.#group.dataset.key = group;
+    const nodes = group ? this.#drawing.plan.nodes : [];
+    // A node whose first job has become different has another name now: it is still the one that was chosen.
+    const node = nodes.find(({ key }) => key === group) ?? nodes.find(({ jobs }) => jobs.length > 1 && jobs.includes(this.#held.at(-1)));
+    if (node) this.#held = node.jobs;
+    const rows = this.#held.map((id) => this.#store.jobs.get(id)).filter(Boolean);
+    this.#group.hidden = !rows.length;
+    if (!rows.length) return [...this.#store.jobs.values()];
+    const [count, type, , all] = this.#group.childNodes;
+    setText(count, `${number(rows.length)} jobs of type `);
+    setText(type, rows[0].job_type ?? "(adopted rows)");
+    setAttribute(all, "href", address.to({ ...this.#params, group: null }));
+    return rows;
   }
 
   #typed() {
@@ -97,7 +103,8 @@ export class Jobs {
         setAttribute(message, "title", words ?? "");
         setText(pod, row.locked_by ?? "");
         setText(attempts, row.attempts ? `${row.attempts}${row.quota ? ` of ${row.quota}` : ""}` : "");
-        setText(lasted, row.started_at ? duration(between(row.started_at, row.finished_at)) : "");
+        // Between two attempts it does not run, whenever it began.
+        setText(lasted, row.started_at && (row.finished_at || row.state === "running") ? duration(between(row.started_at, row.finished_at)) : "");
       },
     };
   }

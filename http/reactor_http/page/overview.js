@@ -4,7 +4,7 @@ import * as address from "./address.js";
 import * as api from "./api.js";
 import { chart } from "./chart.js";
 import { h, setAttribute, setText } from "./dom.js";
-import { shape } from "./state.js";
+import { ENDED, shape } from "./state.js";
 import { age, duration, moment, now, number } from "./time.js";
 
 const EVERY = 5000;
@@ -74,16 +74,19 @@ export class OverviewView {
   /** Figures over many jobs can be refused or too slow while the rest is well: then the rest is shown, and what is missing is said. */
   async #ask(paths) {
     const nothing = [{ minutes: Number(this.#minutes), bucket_seconds: 60, buckets: [], durations: [] }, { types: [] }, { workers: [] }, { queues: [], draining: false }];
-    this.#missing = [];
-    const ask = (index) => api.get(paths[index]).catch((error) => {
+    const ask = (index, missing) => api.get(paths[index]).catch((error) => {
       if (!(error instanceof api.Refused)) throw error;
-      this.#missing.push(error.words);
+      missing.push(error.words);
       return nothing[index];
     });
     if (this.#figures?.path !== paths[0] || now() - this.#figures.at > SELDOM) {
-      this.#figures = { path: paths[0], at: now(), answers: await Promise.all([ask(0), ask(1)]) };
+      const missing = [];
+      this.#figures = { path: paths[0], at: now(), missing, answers: await Promise.all([ask(0, missing), ask(1, missing)]) };
     }
-    return [...this.#figures.answers, ...(await Promise.all([ask(2), ask(3)]))];
+    const missing = [];
+    const rest = await Promise.all([ask(2, missing), ask(3, missing)]);
+    this.#missing = [...this.#figures.missing, ...missing];
+    return [...this.#figures.answers, ...rest];
   }
 
   #draw() {
@@ -92,10 +95,7 @@ export class OverviewView {
     this.#drawTiles();
     this.#drawCharts();
     const { workers, queues, stats } = this.#answers;
-    const scrolled = [...this.#tables.querySelectorAll(".scroll")].map((element) => element.scrollLeft);
-    if (this.#tables.contains(document.activeElement)) return;
-    this.#tables.replaceChildren(pods(workers), queuesTable(queues), types(stats.types));
-    this.#tables.querySelectorAll(".scroll").forEach((element, index) => { element.scrollLeft = scrolled[index] ?? 0; });
+    renew(this.#tables, [pods(workers), queuesTable(queues), types(stats.types)], ".scroll, .empty");
   }
 
   #drawTiles() {
@@ -136,13 +136,13 @@ export class OverviewView {
     const room = this.#charts.clientWidth;
     const width = Math.max(240, (room > 852 ? (room - 12) / 2 : room) - 34);
     const durations = chart({ width, title: "Duration", unit: "seconds", from, to, gap: wide * 1.5, format: short, series: [{ name: "p50", kind: "first", points: of("p50_seconds") }, { name: "p95", kind: "second", points: of("p95_seconds") }] });
-    durations.querySelector("figcaption b").after(this.#type);
-    this.#charts.replaceChildren(
+    renew(this.#charts, [
       chart({ width, title: "Throughput", unit: "jobs per second", from, to, gap: wide * 1.5, format: short, series: [{ name: "created", kind: "third", points: perSecond("created") }, { name: "ended", kind: "first", points: perSecond("finished") }] }),
       chart({ width, title: "Failures", unit: "jobs per second", from, to, gap: wide * 1.5, format: short, series: [{ name: "failed", kind: "bad", points: perSecond("failed") }] }),
       durations,
       chart({ width, whole: true, title: "Queued", unit: "jobs, since this view was opened", from: opened, to: Math.max(to, opened + 60000), gap: EVERY * 3, format: short, series: [{ name: "due and not running", kind: "first", points: this.#depth }] }),
-    );
+    ], "svg");
+    if (!this.#type.isConnected) this.#charts.children[2].querySelector("figcaption b").after(this.#type);
   }
 
   #drawTypes(types, chosen) {
@@ -152,6 +152,17 @@ export class OverviewView {
     this.#type.replaceChildren(...types.map((name) => h("option", { value: name, selected: name === chosen }, name)));
     this.#type.hidden = !types.length;
   }
+}
+
+/** Puts new content into parts that stay: somebody may have the focus in them, have scrolled them, or have a list open. */
+function renew(place, parts, content) {
+  if (!place.childElementCount) place.replaceChildren(...parts);
+  parts.forEach((part, index) => {
+    const [before, after] = [place.children[index], part].map((element) => element.querySelector(content));
+    if (before === after) return;
+    if (before.className === "scroll" && after.className === "scroll") before.replaceChildren(...after.children);
+    else before.replaceWith(after);
+  });
 }
 
 const sum = (rows, name) => rows.reduce((total, row) => total + (row[name] ?? 0), 0);
@@ -200,7 +211,7 @@ function queuesTable(queues) {
 }
 
 function types(rows) {
-  const shown = [...rows].sort((a, b) => (a.job_type ?? "").localeCompare(b.job_type ?? "") || a.state.localeCompare(b.state));
+  const shown = rows.filter(({ state }) => ENDED.has(state)).sort((a, b) => (a.job_type ?? "").localeCompare(b.job_type ?? "") || a.state.localeCompare(b.state));
   return simple("Ended in the last day, by type", ["Type", "State", "Jobs", "Average", "p50", "p95", "Retried"], shown.map((row) => [
     row.job_type ?? "(adopted rows)", h("span", { class: "nowrap" }, shape(row.state), " ", row.state), number(row.count), duration(row.average_seconds), duration(row.p50_seconds), duration(row.p95_seconds), number(row.retried),
   ]), "Nothing has ended yet.");

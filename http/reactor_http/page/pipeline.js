@@ -38,7 +38,7 @@ export class PipelineView {
       h("nav", { class: "tabs", "aria-label": "Parts of the pipeline" }, Object.values(this.#tabs)), this.#body);
     root.append(
       h("div", { class: "heading" }, this.#title, this.#state.element, this.#buttons.element),
-      this.#known, this.#empty);
+      this.#empty, this.#known);
     // A frame of a large pipeline costs some milliseconds: four a second are still live.
     this.#frame = new Frame(() => this.#draw(), () => (this.#store.jobs.size > 1000 ? 250 : 0));
     this.#stream = app.stream(`v1/pipelines/${encodeURIComponent(this.#id)}/events`, this.#id, (name, data) => this.#event(name, data),
@@ -66,6 +66,7 @@ export class PipelineView {
     this.#frame.close();
     this.#panel.close();
     clearTimeout(this.#whyTimer);
+    this.#whyOf = null;
     for (const view of Object.values(this.#views)) view.close?.();
   }
 
@@ -75,6 +76,7 @@ export class PipelineView {
 
   #event(name, data) {
     this.#store.apply(name, data);
+    this.#gone = null;
     if (name === "pipeline" || name === "snapshot") this.#retitle();
     this.#frame.request();
   }
@@ -82,7 +84,7 @@ export class PipelineView {
   /** Also in a tab that nobody sees, where no frame is drawn. */
   #retitle() {
     const { state, progress } = this.#store.pipeline;
-    const name = this.#store.jobs.values().next().value?.job_type ?? "pipeline";
+    const name = this.#store.first?.job_type ?? "pipeline";
     this.#app.setTitle(`${state === "running" ? `${Math.floor(progress * 100)} %` : state} ${name}`);
   }
 
@@ -92,16 +94,17 @@ export class PipelineView {
   }
 
   #draw() {
-    const { pipeline: row, jobs } = this.#store;
-    this.#empty.hidden = this.#store.known;
+    const { pipeline: row, first } = this.#store;
+    this.#empty.hidden = this.#store.known && !this.#gone;
     this.#known.hidden = !this.#store.known;
     if (this.#gone) setText(this.#empty, this.#gone);
     this.#state.element.hidden = !row;
     if (this.#gone && !row) setText(this.#title, "No such pipeline");
     if (!row) return;
     this.#state.set(row.state);
-    setText(this.#title, jobs.values().next().value?.job_type ?? "Pipeline");
+    setText(this.#title, first?.job_type ?? "Pipeline");
     this.#buttons.set(row);
+    this.#buttons.element.hidden = Boolean(this.#gone);
     this.#drawTimes(row);
     this.#bar.set(row);
     setText(this.#percent, `${Math.floor(row.progress * 100)} %`);
@@ -121,7 +124,7 @@ export class PipelineView {
 
   #drawTimes(row) {
     const lasted = row.started_at ? `${row.finished_at ? "took" : "runs for"} ${duration(between(row.started_at, row.finished_at))}` : "has not begun";
-    const scope = this.#store.jobs.values().next().value?.scope;
+    const scope = this.#store.first?.scope;
     const words = [lasted, `created ${age(row.created_at)}`, scope && `scope ${scope}`].filter(Boolean);
     if (!this.#times.firstChild) this.#times.append(h("code", { title: "The pipeline's id" }, row.pipeline_id), h("span", {}));
     setText(this.#times.lastChild, ` ${words.join(" · ")}`);
@@ -144,8 +147,9 @@ export class PipelineView {
     this.#askWhy(row, running);
     const some = running.slice(0, RUNNING_SHOWN);
     const lines = some.map((job) => {
-      const line = this.#runs.get(job.id) ?? h("p", {}, shape("running"), h("a", { "data-view": true, href: address.to({ ...this.#params, job: job.id }) }, `${job.job_type} #${job.id}`), h("span", { class: "muted" }));
+      const line = this.#runs.get(job.id) ?? h("p", {}, shape("running"), h("a", { "data-view": true }, `${job.job_type ?? "(adopted row)"} #${job.id}`), h("span", { class: "muted" }));
       this.#runs.set(job.id, line);
+      setAttribute(line.children[1], "href", address.to({ ...this.#params, job: job.id }));
       const progress = job.progress === null ? "" : `${Math.floor(job.progress * 100)} % · `;
       setText(line.lastChild, `${progress}on ${job.locked_by ?? "?"} for ${duration(between(job.locked_at))}${job.status_message ? ` · ${job.status_message}` : ""}`);
       return line;
@@ -155,7 +159,10 @@ export class PipelineView {
     if (running.length > some.length) {
       lines.push(h("p", { class: "muted" }, h("a", { "data-view": true, href: address.to({ pipeline: this.#id, tab: "jobs", state: "running" }) }, `and ${number(running.length - some.length)} more`)));
     }
-    if (!running.length && this.#why) lines.push(this.#why);
+    if (!running.length && this.#why) {
+      setAttribute(this.#why.querySelector("a"), "href", address.to({ ...this.#params, job: this.#whyOf }));
+      lines.push(this.#why);
+    }
     this.#now.hidden = !lines.length;
     setChildren(this.#now, lines);
   }
@@ -174,7 +181,7 @@ export class PipelineView {
     try {
       const { reasons } = await api.get(`v1/jobs/${job.id}/why`);
       if (this.#whyOf !== job.id) return;
-      this.#why = h("p", { class: "why-now" }, "Nothing runs. ", h("a", { "data-view": true, href: address.to({ ...this.#params, job: job.id }) }, `${job.job_type ?? "(adopted row)"} #${job.id}`), ` is next: ${reasons.map((reason) => reason.message).join(" ")}`);
+      this.#why = h("p", { class: "why-now" }, "Nothing runs. ", h("a", { "data-view": true }, `${job.job_type ?? "(adopted row)"} #${job.id}`), ` is next: ${reasons.map((reason) => reason.message).join(" ")}`);
       this.#frame.request();
     } catch {
       // The stream's own sign says that the server is away.

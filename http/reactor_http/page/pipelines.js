@@ -15,7 +15,7 @@ const FIELDS = { job_type: "Type", scope: "Scope", tag: "Tag" };
 const COLUMNS = [["state", "State"], ["name", "Pipeline"], ["scope", "Scope"], ["progress", "Progress"], ["count", "Jobs"], ["age", "Created"], ["duration", "Duration"]];
 
 export class PipelinesView {
-  #params; #store = new PipelinesStore(); #matched = new Set(); #next = null; #asked = 0; #failure = null; #loaded = false;
+  #params; #store = new PipelinesStore(); #matched = new Set(); #next = null; #asked = 0; #failure = null; #loaded = false; #deeper = false;
   #frame; #stream; #typing; #again;
 
   constructor(root, params, app) {
@@ -50,8 +50,7 @@ export class PipelinesView {
     for (const [name, input] of this.#fields) if (document.activeElement !== input) input.value = params[name] ?? "";
     if (this.#fields.some(([name]) => params[name])) this.#more.open = true;
     STATES.forEach((state, index) => setAttribute(this.#chips[index], "aria-pressed", String((params.state ?? "") === state)));
-    this.#matched.clear();
-    this.#load();
+    this.#startOver();
   }
 
   close() {
@@ -65,12 +64,11 @@ export class PipelinesView {
 
   #event(name, data) {
     this.#store.apply(name, data);
-    if (name === "reset") {
-      this.#matched.clear();
-      this.#load();
-    }
-    // The events don't carry what only the server can match: ask it, but not for each of them.
-    if (this.#needsServer && name === "pipeline") this.#again ??= setTimeout(() => { this.#again = null; this.#load(); }, 3000);
+    if (name === "reset") this.#startOver();
+    // The events don't carry what only the server can match, and what leaves a state makes room for others in it: ask the
+    // server, but not for each of them.
+    const isPart = this.#needsServer || (this.#params.state && this.#next);
+    if (isPart && name === "pipeline") this.#loadAgain();
     this.#frame.request();
   }
 
@@ -96,22 +94,38 @@ export class PipelinesView {
     return Boolean(q || job_type || scope || tag);
   }
 
+  #startOver() {
+    this.#matched.clear();
+    this.#deeper = false;
+    this.#asked += 1;
+    this.#load();
+  }
+
+  #loadAgain() {
+    this.#again ??= setTimeout(() => { this.#again = null; this.#load(); }, 3000);
+  }
+
   async #load(next = null) {
-    const asked = (this.#asked += 1);
+    const asked = this.#asked;
+    const told = this.#store.told;
     const query = next ? new URL(next, location.href).search : `?${new URLSearchParams([...this.#query, ["limit", "100"]])}`;
     try {
       const page = await api.get(`v1/pipelines${query}`);
       if (asked !== this.#asked) return;
       for (const row of page.pipelines) {
-        this.#store.put(row);
+        this.#store.put(row, told);
         this.#matched.add(row.pipeline_id);
       }
-      this.#next = page.next;
+      // Who has gone down to older ones goes on from there, also when the newest are asked for again.
+      if (next || !this.#deeper) this.#next = page.next;
+      this.#deeper ||= next !== null;
       this.#failure = null;
       this.#loaded = true;
     } catch (error) {
       if (asked !== this.#asked) return;
       this.#failure = error.words ?? error.message;
+      const isRefused = error.status < 500;
+      if (!isRefused) this.#loadAgain();
     }
     this.#frame.request();
   }

@@ -66,10 +66,13 @@ class ReactorProgress extends HTMLElement {
   attributeChangedCallback(name, before, after) {
     if (!this.isConnected || before === after) return;
     if (name === "label") this.#draw();
-    // A new token serves the next connection; one that is open stays.
-    else if (name === "token") { if (!this.#source) this.#restart(false); }
+    // A new token serves the next connection; one that is open stays. It may be all that was missing, and is tried at
+    // once; if that fails, too, the wait stands, or whoever answers each failure with a token would never let us rest.
+    else if (name === "token") { if (!this.#source && !this.#isDone && this.#failures < 2) this.#restart(false); }
     else this.#restart();
   }
+
+  get #isDone() { return this.#ended && !this.hasAttribute("follow"); }
 
   /** Several attributes are often set one after the other: one connection for all. */
   #restart(anew = true) {
@@ -95,6 +98,8 @@ class ReactorProgress extends HTMLElement {
     if (this.hasAttribute("follow")) address.searchParams.set("follow", "1");
     const source = new EventSource(address);
     this.#source = source;
+    // When nothing has happened meanwhile, nothing comes.
+    source.onopen = () => { this.#failures = 0; this.#draw(); };
     source.onerror = () => this.#failed();
     source.addEventListener("snapshot", (event) => this.#take(event, JSON.parse(event.data).pipeline));
     source.addEventListener("pipeline", (event) => this.#take(event, JSON.parse(event.data)));
@@ -103,7 +108,6 @@ class ReactorProgress extends HTMLElement {
 
   #take(event, pipeline) {
     if (event.lastEventId) this.#cursor = event.lastEventId;
-    this.#failures = 0;
     this.#pipeline = pipeline;
     if (pipeline.state === "running") this.#ended = false;
     this.#draw();

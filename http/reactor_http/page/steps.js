@@ -60,12 +60,15 @@ export class Steps {
 
   #build(steps, names) {
     this.#names = names;
+    const focused = [...this.#cells].find(([, { button }]) => button === document.activeElement)?.[0];
     this.#cells.clear();
     const found = grid(steps.map((step) => step.name));
     const rows = found ? found.rows.length : steps.length;
     this.#more.hidden = rows <= this.#limit;
     if (!this.#more.hidden) setText(this.#more, `Show more (${number(rows - this.#limit)} further rows)`);
     this.#place.replaceChildren(found ? this.#grid(found) : this.#list(steps));
+    // Steps that come while somebody goes through them with the keyboard must not send them back to the beginning.
+    this.#cells.get(focused)?.button.focus({ preventScroll: true });
   }
 
   #grid({ rows, columns, at }) {

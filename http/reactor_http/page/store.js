@@ -3,11 +3,11 @@
 /** One pipeline with its jobs and steps. */
 export class PipelineStore {
   pipeline = null;
-  jobs = new Map();
   steps = new Map(); // job id -> name -> step
   shape = 0; // grows when jobs come or go: then the drawing is laid out anew
   changed = new Set(); // jobs whose row changed since somebody emptied this
   known = false;
+  #jobs = new Map(); #largest = 0; #inOrder = true;
 
   apply(name, data) {
     if (name === "snapshot") this.#replace(data);
@@ -16,13 +16,27 @@ export class PipelineStore {
     else if (name === "pipeline") this.pipeline = { ...this.pipeline, ...data };
   }
 
+  /** In the order of their numbers: a transaction that took its numbers earlier may commit later. */
+  get jobs() {
+    if (!this.#inOrder) this.#jobs = new Map([...this.#jobs].sort(([a], [b]) => a - b));
+    this.#inOrder = true;
+    return this.#jobs;
+  }
+
+  /** What the pipeline is called after: its first job; rows adopted from elsewhere are no part of what it does. */
+  get first() {
+    for (const job of this.jobs.values()) if (job.job_type !== null) return job;
+    return null;
+  }
+
   stepsOf(id) {
     return [...(this.steps.get(id)?.values() ?? [])].sort((a, b) => a.position - b.position);
   }
 
   #replace({ pipeline, jobs, steps }) {
     this.pipeline = pipeline;
-    this.jobs = new Map();
+    this.#jobs = new Map();
+    this.#largest = 0;
     this.steps = new Map();
     for (const job of jobs) this.#job(job);
     for (const step of steps) this.#step(step);
@@ -31,10 +45,14 @@ export class PipelineStore {
   }
 
   #job(row) {
-    const before = this.jobs.get(row.id);
-    if (!before) this.shape += 1;
+    const before = this.#jobs.get(row.id);
+    if (!before) {
+      this.shape += 1;
+      this.#inOrder &&= row.id > this.#largest;
+      this.#largest = Math.max(this.#largest, row.id);
+    }
     // Edges never change: they come with a row that is new, and are null when it comes again.
-    this.jobs.set(row.id, { ...before, ...row, depends_on: row.depends_on ?? before?.depends_on ?? [] });
+    this.#jobs.set(row.id, { ...before, ...row, depends_on: row.depends_on ?? before?.depends_on ?? [] });
     this.changed.add(row.id);
   }
 
@@ -51,8 +69,10 @@ const MOST = 5000; // pipelines kept by a page that stays open for weeks
 export class PipelinesStore {
   rows = new Map();
   known = false;
+  told = 0; // how many events there were: what was asked for before one of them may be older than it
 
   apply(name, data) {
+    this.told += 1;
     if (name === "snapshot") {
       for (const row of data.pipelines) this.put(row);
       this.known = true;
@@ -64,8 +84,10 @@ export class PipelinesStore {
     }
   }
 
-  put(row) {
-    this.rows.set(row.pipeline_id, { ...this.rows.get(row.pipeline_id), ...row });
+  /** `told`: how many events there were when it was asked for. */
+  put(row, told = this.told) {
+    const before = this.rows.get(row.pipeline_id);
+    if (!(before?.told > told)) this.rows.set(row.pipeline_id, { ...before, ...row, told });
   }
 
   /** The oldest of those that have ended, a tenth at a time. */

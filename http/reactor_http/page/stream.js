@@ -28,6 +28,8 @@ export class Stream {
       this.#lastTick = Date.now();
     }, 10000);
     this.#connect();
+    // Tabs can be opened in the background, and are not told that they are there.
+    if (document.hidden) this.#seen();
   }
 
   #listeners = [
@@ -122,6 +124,11 @@ export class Stream {
     if (error instanceof api.Refused && [400, 403, 404, 422].includes(error.status)) {
       this.#tell("gone", { words: error.words });
       return;
+    }
+    if (error?.status === 401) {
+      // A new stream token is all it needs; servers can begin to want them while a page is open.
+      this.#needsToken = true;
+      error = null;
     }
     // The first try comes at once-ish; later ones are spread, so that a server that returns is not met by all at once.
     const wait = Math.min(LONGEST, 500 * 2 ** this.#failures) * (0.5 + Math.random() / 2);

@@ -45,8 +45,9 @@ export const clock = (value) =>
 
 export function date(iso) {
   if (!iso) return "–";
+  const year = new Date(iso).getFullYear() === new Date(now()).getFullYear() ? undefined : "numeric";
   return new Date(iso).toLocaleString(undefined, {
-    month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit",
+    year, month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit",
   });
 }
 

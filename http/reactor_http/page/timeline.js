@@ -2,7 +2,7 @@
 
 import * as address from "./address.js";
 import { h, setAttribute, setText } from "./dom.js";
-import { setShape, shape } from "./state.js";
+import { ENDED, setShape, shape } from "./state.js";
 import { cell, table } from "./table.js";
 import { clock, duration, moment, now } from "./time.js";
 
@@ -35,7 +35,9 @@ function words(row, { created, released, began, end, blocker, ran }) {
   const parts = [];
   if (blocker && released > created) parts.push(`waited ${duration((released - created) / 1000)} for ${blocker.job_type ?? "a row"} #${blocker.id}`);
   if (began - released >= 1) parts.push(`queued ${duration((began - released) / 1000)}`);
-  if (ran) parts.push(`${row.state === "running" ? "runs for" : "ran"} ${duration((end - began) / 1000)}`);
+  const lasted = duration((end - began) / 1000);
+  // Between two attempts it does not run, whenever it began.
+  if (ran) parts.push(row.state === "running" ? `runs for ${lasted}` : ENDED.has(row.state) ? `ran ${lasted}` : `first tried ${lasted} ago`);
   if (row.attempts > 1) parts.push(`${row.attempts} attempts`);
   if (row.state === "cancelled" && !ran) parts.push("cancelled");
   return parts.join(", ") || row.state;
