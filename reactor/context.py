@@ -261,6 +261,10 @@ class Context:
     def in_transaction(self) -> bool:
         return self._transaction is not None
 
+    @property
+    def lost_its_transaction(self) -> bool:
+        return self._transaction is not None and self._transaction.was_ended_by_sql()
+
     def ending(self, outcome: Outcome, with_children: bool) -> Ending:
         children = f"[{','.join(self._children)}]" if with_children and self._children else None
         return Ending(self.job.id, self.job.attempt_id, outcome, children)

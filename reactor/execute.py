@@ -45,6 +45,11 @@ async def execute(handler: Handler, context: Context, arounds: Sequence[Around],
         if context.to_be_repeated:
             raise
         return errored(handler, job.attempts, error)
+    if context.lost_its_transaction:
+        return Failed(
+            f"{handler.name} ended its transaction with COMMIT or ROLLBACK as SQL. It is committed when the handler "
+            "returns; what was done before can't be undone."
+        )
     return _outcome(handler, context, returned)
 
 

@@ -9,6 +9,9 @@ import asyncpg
 
 from reactor.database import Connection
 from reactor.line import CONNECTION_LOST, SERVER_GONE, SERVER_STOPS, TO_BE_REPEATED
+from reactor.log import get_logger
+
+log = get_logger(__name__)
 
 _AWAY_PAUSE_SECONDS = 0.5
 
@@ -52,11 +55,17 @@ class Transaction:
         """The server undid it, and nobody's to blame: a deadlock, a lost connection."""
         return _is_of_the_server(error) or self._is_gone()
 
+    def was_ended_by_sql(self) -> bool:
+        """Somebody sent COMMIT or ROLLBACK as SQL: what came before is not undone, and what comes now stands alone."""
+        return not self._is_gone() and not self.connection.is_in_transaction()
+
     async def commit(self) -> None:
         await self._transaction.commit()
         await self._give_back()
 
     async def roll_back(self) -> None:
+        if self.was_ended_by_sql():
+            log.error("a handler ended its transaction by SQL: what it did can't be undone")
         try:
             await self._transaction.rollback()
         except (asyncpg.PostgresError, *CONNECTION_LOST, asyncio.CancelledError) as error:

@@ -199,6 +199,25 @@ async def test_a_statement_that_failed_and_was_ignored_fails_the_attempt(ledger:
     assert await ledger.entries() == []
 
 
+@pytest.mark.parametrize("word", ["commit", "rollback"])
+async def test_a_handler_that_ends_its_transaction_by_sql_is_failed_for_good(
+    ledger: Ledger, registry: Registry, word: str
+) -> None:
+    """What it writes afterwards would stand alone, and a retry would write it twice."""
+
+    @registry.register("work")
+    async def work(ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            await connection.execute(word)
+            await connection.execute(WRITE, "alone")
+        await ctx.chain("child")
+
+    row = await ledger.ran()
+    assert (row["state"], row["attempts"]) == ("failed", 1)
+    assert "as SQL" in row["error"]
+    assert await ledger.children() == []
+
+
 async def test_partial_keeps_data_and_children(ledger: Ledger, registry: Registry, running: Running) -> None:
     @registry.register("work")
     async def work(ctx: Context) -> Partial:
