@@ -9,7 +9,10 @@ from reactor import statements
 from reactor.database import Connection
 from reactor.encode import encode, storable
 from reactor.job import JobState
+from reactor.log import get_logger
 from reactor.outcome import Completed, Ending, Errored, Failed, Outcome, Partial, Snoozed
+
+log = get_logger(__name__)
 
 _LONGEST_DELAY_SECONDS = 10 * 365 * 86400.0
 _STATES = {state.value: state for state in JobState}
@@ -62,6 +65,9 @@ async def _chain(connection: Connection, parents: Sequence[Ending]) -> dict[int,
         [parent.attempt_id for parent in parents],
         [parent.children for parent in parents],
     )
+    for record in records:
+        if record["busy"]:
+            log.warning("chained jobs left out: their scope is taken", job_id=record["id"], taken_by=record["busy"])
     return {record["id"]: record["created"] for record in records}
 
 

@@ -633,9 +633,9 @@ async def test_children_outside_a_transaction_are_created_with_the_end(ledger: L
 
 @pytest.mark.parametrize("in_transaction", [False, True])
 async def test_children_with_keys_and_exclusive_scopes_join_what_there_is(
-    ledger: Ledger, registry: Registry, in_transaction: bool
+    ledger: Ledger, registry: Registry, in_transaction: bool, events: Events
 ) -> None:
-    """Those that exist already are not counted, and keep their parents."""
+    """Those that exist already are not counted, and keep their parents. What a scope keeps away is told."""
     other = uuid4()
     held = await submit(ledger.connection, "child", idempotency_key="k", run_after=None, queue="elsewhere")
 
@@ -656,6 +656,8 @@ async def test_children_with_keys_and_exclusive_scopes_join_what_there_is(
     assert (kept["id"], kept["parent_id"]) == (held.id, None)
     assert [c["parent_id"] for c in children] == [after["id"]] * 3
     assert [c["pipeline_id"] for c in children] == [after["pipeline_id"], after["pipeline_id"], other]
+    [told] = [event for event in events if event["event"].startswith("chained jobs left out")]
+    assert (told["job_id"], told["taken_by"]) == (after["id"], [children[1]["id"]])
 
 
 async def test_no_child_and_many_children_are_counted(ledger: Ledger, registry: Registry) -> None:

@@ -133,9 +133,10 @@ comment on function reactor.submit_many is
     'Inserts many jobs: select * from reactor.submit_many(''[{"job_type": "csv_ingest", "payload": {"file": "a.csv"}}]'')';
 
 -- The children of one attempt each, in the pipeline of their parent unless they name another. Returns, for the attempts that
--- still hold their jobs, how many were created. The lock lasts until the caller's transaction has settled the parents too.
+-- still hold their jobs, how many were created, and the jobs in whose exclusive scope others would have been. The lock lasts until the caller's transaction has settled the parents too.
 -- Lock order: running rows in id order.
-create function reactor.chain(parents bigint[], attempts uuid[], children jsonb[]) returns table (id bigint, created int)
+create function reactor.chain(parents bigint[], attempts uuid[], children jsonb[])
+    returns table (id bigint, created int, busy bigint[])
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     parent record;
@@ -147,7 +148,8 @@ begin
         order by j.id for no key update of j
     loop
         id := parent.id;
-        select count(*) filter (where p.outcome = 'created') into created
+        select count(*) filter (where p.outcome = 'created'), array_agg(p.id) filter (where p.outcome = 'busy')
+        into created, busy
         from reactor.place((
             select jsonb_agg(case when e.spec ->> 'pipeline_id' is null
                 then e.spec || jsonb_build_object('pipeline_id', parent.pipeline_id) else e.spec end order by e.place)
