@@ -3,7 +3,7 @@
 from reactor.backoff import exponential, fixed
 from reactor.claim import claim_job
 from reactor.context import Context, chain_job
-from reactor.embed import Reactor
+from reactor.embed import Reactor, run_job
 from reactor.errors import ReactorError
 from reactor.job import Job, JobState
 from reactor.lease import heartbeat
@@ -48,6 +48,7 @@ __all__ = [
     "heartbeat",
     "lifespan",
     "register",
+    "run_job",
     "schedule",
     "submit",
     "submit_many",

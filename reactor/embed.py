@@ -199,3 +199,8 @@ class _Guard:
             await self._stop.wait()
             for duty in duties:
                 duty.cancel()
+
+
+async def run_job(reactor: Reactor, job_id: int) -> JobState | None:
+    """The same as `reactor.run_job`, for those who look for it by this name."""
+    return await reactor.run_job(job_id)

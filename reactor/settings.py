@@ -34,7 +34,18 @@ _SHORTEST_SECRET = 32
 
 
 def _split(value: object) -> object:
-    return tuple(part for part in (p.strip() for p in value.split(",")) if part) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    parts = tuple(part for part in (p.strip() for p in value.split(",")) if part)
+    if not parts:
+        raise ValueError("There is no name in it; leave it unset for the default")
+    return parts
+
+
+def _address(value: SecretStr) -> SecretStr:
+    if not value.get_secret_value().startswith(("postgresql://", "postgres://")):
+        raise ValueError("It must be an address such as postgresql://user:password@host:5432/database")
+    return value
 
 
 def _long_enough(value: SecretStr) -> SecretStr:
@@ -55,6 +66,7 @@ def _origin(value: str) -> str:
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
 Origins = Annotated[tuple[Annotated[str, AfterValidator(_origin)], ...], BeforeValidator(_split)]
+Address = Annotated[SecretStr, AfterValidator(_address)]
 Secret = Annotated[SecretStr, AfterValidator(_long_enough)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 SecondsOrOff = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -63,7 +75,7 @@ SecondsOrOff = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    database_url: SecretStr | None = Field(None, description="PostgreSQL to use; unset: an embedded one is started")
+    database_url: Address | None = Field(None, description="PostgreSQL to use; unset: an embedded one is started")
     listen_url: SecretStr | None = Field(None, description="a direct way to the same server, past a pooler")
     poll_seconds: SecondsOrOff = Field(10, description="how often to look for missed notifications; 0 = never")
     lease_seconds: Seconds = Field(60, description="a pod that is silent for so long is taken for dead")

@@ -215,7 +215,11 @@ class Settler:
         else:
             log.error("outcome refused by the database", job_id=ending.job_id, error=str(error))
             self.put(
-                Ending(ending.job_id, ending.attempt_id, Failed(f"What the handler returned can't be stored: {error}"))
+                Ending(
+                    ending.job_id,
+                    ending.attempt_id,
+                    Failed(f"What the handler returned or chained can't be stored: {error}"),
+                )
             )
 
     def _later(self, what: Callable[[], None]) -> None:

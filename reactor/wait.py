@@ -29,8 +29,16 @@ async def wait(job_id: int, url: str | None = None, *, timeout_seconds: float | 
     url = url or os.environ.get("REACTOR_DATABASE_URL")
     if not url:
         raise SettingsInvalid(["wait(job_id, url) needs the address of a database, or REACTOR_DATABASE_URL."])
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            return await _wait(job_id, url)
+    except TimeoutError:
+        raise TimeoutError(f"job {job_id} has not ended within {timeout_seconds:g} s") from None
+
+
+async def _wait(job_id: int, url: str) -> Finished:
     changed = asyncio.Event()
-    async with asyncio.timeout(timeout_seconds), connect(url, name="reactor wait") as connection:
+    async with connect(url, name="reactor wait") as connection:
         # Behind a pooler nothing is heard; then the look once a second has to do.
         await connection.add_listener("reactor_feed", lambda *_: changed.set())
         while True:

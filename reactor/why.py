@@ -178,7 +178,8 @@ def _pods(row: asyncpg.Record) -> Iterator[Reason]:
         return
     live = f"{row['pods']} live pod{'s' if row['pods'] > 1 else ''}"
     if row["with_handler"] == 0:
-        yield Reason(Code.NO_HANDLER, f"None of the {live} has the handler for {row['job_type']}.", facts)
+        none = "The one live pod does not have" if row["pods"] == 1 else f"None of the {live} has"
+        yield Reason(Code.NO_HANDLER, f"{none} the handler for {row['job_type']}.", facts)
     if row["with_queue"] == 0:
         yield Reason(Code.NO_POD_FOR_QUEUE, f"None of the {live} works on the queue {row['queue']}.", facts)
     elif row["with_handler"] > 0 and row["with_both"] == 0:

@@ -286,8 +286,19 @@ async def test_recover_takes_a_job_from_a_dead_worker_only(
     refused = reactor("recover", str(job_id))
     assert (refused.returncode, "is alive" in refused.stderr) == (1, True)
     await retire_worker(connection, worker.id)
-    assert reactor("recover", str(job_id)).returncode == 0
+    assert json.loads(reactor("recover", str(job_id), "--json").stdout) == {"jobs": {str(job_id): "pending"}}
     assert await connection.fetchval("select state from reactor.jobs") == "pending"
+
+
+async def test_there_may_be_nothing_in_a_pipeline_to_cancel_or_retry(reactor: Reactor, connection: Connection) -> None:
+    job = await insert(connection)
+    pipeline = str(await connection.fetchval("select pipeline_id from reactor.jobs where id = $1", job))
+    for command, state in (("retry", "running"), ("cancel", "completed"), ("retry", "completed")):
+        if state == "completed":
+            await connection.execute("update reactor.jobs set state = 'completed'")
+        done = reactor(command, "--pipeline", pipeline)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert f"The pipeline is {state}: there is nothing in it to {command}." in done.stderr
 
 
 async def test_queues_are_paused_listed_and_resumed(reactor: Reactor) -> None:
@@ -361,7 +372,7 @@ async def test_prune_tells_how_many_and_removes_them(reactor: Reactor, connectio
     )
     assert reactor("prune").returncode == 2, "--days is to be said"
     tried = reactor("prune", "--days=30", "--dry-run")
-    assert tried.stdout == "1 pipelines with 1 jobs would be removed.\n"
+    assert tried.stdout == "1 pipeline with 1 job would be removed.\n"
     assert reactor("prune", "--days=30", "--state=failed").stdout == "0 pipelines with 0 jobs removed.\n"
     done = reactor("prune", "--days=30", "--archive", "--json")
     assert json.loads(done.stdout) == {"pipelines": 1, "jobs": 1, "dry_run": False}

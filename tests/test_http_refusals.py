@@ -88,9 +88,9 @@ async def test_numbers_that_are_none_are_refused(api: httpx.AsyncClient, number:
 
 
 async def test_exclusive_without_a_scope_is_refused(api: httpx.AsyncClient) -> None:
-    assert (
-        "no scope" in is_problem(await api.post("/v1/jobs", json={"job_type": "a", "exclusive": True}), 422)["detail"]
-    )
+    refused = is_problem(await api.post("/v1/jobs", json={"job_type": "a", "exclusive": True}), 422)
+    [error] = refused["errors"]
+    assert (error["field"], "needs a scope" in error["message"]) == ("exclusive", True)
 
 
 @pytest.mark.parametrize(

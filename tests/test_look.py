@@ -276,7 +276,7 @@ async def test_why_nothing_runs_while_draining(connection: Connection, worker: W
 
 async def test_why_nobody_has_its_handler(connection: Connection, worker: Worker, insert: Insert) -> None:
     reason = await only_reason(connection, await insert(job_type="report"), Code.NO_HANDLER)
-    assert reason.message == "None of the 1 live pod has the handler for report."
+    assert reason.message == "The one live pod does not have the handler for report."
     assert reason.facts["live_pods"] == 1
     await retire_worker(connection, worker.id)
     assert "No pod is alive" in (await only_reason(connection, await insert(), Code.NO_HANDLER)).message

@@ -217,6 +217,8 @@ async def test_of_ten_at_once_one_is_created(database: str, connection: Connecti
         ),
         ("(job_type, scope) values ('a', repeat('\U0001f600', 251))", "no scope or idempotency_key"),
         ("(job_type, tags) values ('a', array_fill('t'::text, array[51]))", "too many tags"),
+        ("(job_type, tags) values ('a', '{a,NULL}')", "a tag is no word"),
+        ("(job_type, tags) values ('a', '{{a,b},{c,d}}')", "a tag is no word"),
     ],
 )
 async def test_what_does_not_fit_is_refused_with_a_remedy(connection: Connection, columns: str, complaint: str) -> None:

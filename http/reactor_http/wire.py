@@ -6,7 +6,17 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+)
 from pydantic import model_validator as validates
 
 from reactor.encode import encode
@@ -118,11 +128,13 @@ class JobFields(Sent):
     idempotency_key: Key | None = None
     """The same request twice is one job: the second is answered with the first."""
 
-    @validates(mode="after")
-    def _exclusive_needs_a_scope(self) -> "JobFields":
-        if self.exclusive and self.scope is None:
-            raise ValueError("is exclusive and has no scope: name in scope what must not run twice")
-        return self
+    @field_validator("exclusive")
+    @classmethod
+    def _needs_a_scope(cls, value: bool, others: ValidationInfo) -> bool:
+        # A scope that can't be used is missing here, and complained of by itself.
+        if value and others.data.get("scope", "") is None:
+            raise ValueError("needs a scope: name there what must not run twice")
+        return value
 
     def options(self) -> dict[str, Any]:
         """The further fields of NewJob."""

@@ -134,6 +134,11 @@ def _print_job(job: dict[str, Any]) -> None:
             click.secho(name.replace("_", " "), bold=True)
             print_table(
                 [column.upper() for column in columns],
-                [[row[column] for column in columns] for row in job[name]],
+                [[_first_line(row[column]) for column in columns] for row in job[name]],
                 stretchy=["ERROR", "RESULT", "NAME", "ATTEMPT_ID"],
             )
+
+
+def _first_line(value: object) -> object:
+    """A traceback would push all else off the screen; --json has it whole."""
+    return value.partition("\n")[0] if isinstance(value, str) else value

@@ -9,8 +9,9 @@ from reactor import operate
 from reactor.cli.options import JOB_ID, json_option
 from reactor.cli.session import ask, operator
 from reactor.cli.show import harmless, print_json, print_table
+from reactor.errors import ReactorError
 from reactor.job import JobState
-from reactor.look import look_at_gates
+from reactor.look import find_pipeline, look_at_gates
 from reactor.operate import Changed
 
 ids_argument = click.argument("ids", metavar="[ID...]", type=JOB_ID, nargs=-1)
@@ -34,13 +35,14 @@ def cancel(ids: tuple[int, ...], pipeline: UUID | None, reason: str | None, as_j
 
     A running job loses its right to write at once, and its handler is told to stop; its scope is free when the
     handler has stopped. Jobs that need a cancelled one are cancelled too. Exits with 1 if a job is unknown, or had
-    ended otherwise.
+    ended otherwise, and if there is nothing in a pipeline to cancel.
     """
     _check_named(ids, pipeline)
     by = operator()
     why = reason or f"Cancelled by {by.who}."
     if pipeline:
         done = ask(lambda connection: operate.cancel_pipeline(connection, pipeline, why, by))
+        _check_changed(done, pipeline, "cancel")
     else:
         done = ask(lambda connection: operate.cancel(connection, ids, why, by))
     ended = {job_id: state for job_id, state in done.unfit.items() if state is not JobState.CANCELLED}
@@ -72,11 +74,13 @@ def retry(ids: tuple[int, ...], pipeline: UUID | None, as_json: bool) -> None:
       reactor retry $(reactor jobs --state failed --json | jq '.jobs[].id')
 
     Jobs that were cancelled because of them come back too. Steps that finished are not run again. Exits with 1 if a
-    job is unknown or has not finished; nothing is changed if an exclusive job's scope is taken.
+    job is unknown or has not finished, and if there is nothing in a pipeline to retry; nothing is changed if an
+    exclusive job's scope is taken.
     """
     _check_named(ids, pipeline)
     if pipeline:
         done = ask(lambda connection: operate.retry_pipeline(connection, pipeline, operator()))
+        _check_changed(done, pipeline, "retry")
         ids = tuple(done.jobs)
     else:
         done = ask(lambda connection: operate.retry(connection, ids, operator()))
@@ -97,9 +101,16 @@ def _check_named(ids: tuple[int, ...], pipeline: UUID | None) -> None:
         raise click.UsageError("Name jobs by their ids, or one --pipeline.")
 
 
+def _check_changed(done: Changed, pipeline: UUID, verb: str) -> None:
+    if not done.jobs:
+        state = ask(lambda connection: find_pipeline(connection, pipeline))["state"]
+        raise ReactorError(f"The pipeline is {state}: there is nothing in it to {verb}.")
+
+
 @click.command()
 @click.argument("job_id", metavar="ID", type=JOB_ID)
-def recover(job_id: int) -> None:
+@json_option
+def recover(job_id: int, as_json: bool) -> None:
     """Take a running job from a worker that is dead, and run it again at once.
 
     \b
@@ -109,7 +120,10 @@ def recover(job_id: int) -> None:
     while the worker is alive: a handler that hangs is ended by its timeout, or by `reactor cancel` and `reactor retry`.
     """
     ask(lambda connection: operate.recover(connection, job_id, operator()))
-    click.echo(f"Job {job_id} is pending again, with a fresh quota of attempts.")
+    if as_json:
+        print_json({"jobs": {job_id: JobState.PENDING}})
+    else:
+        click.echo(f"Job {job_id} is pending again, with a fresh quota of attempts.")
 
 
 @click.command()

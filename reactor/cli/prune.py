@@ -7,7 +7,7 @@ import click
 
 from reactor.cli.options import json_option
 from reactor.cli.session import ask, operator
-from reactor.cli.show import print_json
+from reactor.cli.show import counted, print_json
 from reactor.database import Connection
 from reactor.prune import CALENDAR, ENDED, JOB_TYPE, Pruned, Retention, prune_by, prune_every
 from reactor.prune import prune as prune_batches
@@ -64,7 +64,8 @@ def prune(
         print_json(asdict(total) | {"dry_run": dry_run})
     else:
         verb = "would be removed" if dry_run else "archived" if archive else "removed"
-        click.echo(f"{total.pipelines} pipelines with {total.jobs} jobs {verb}.")
+        pipelines, jobs = counted(total.pipelines, "pipeline"), counted(total.jobs, "job")
+        click.echo(f"{pipelines} with {jobs} {verb}.")
 
 
 async def _prune(connection: Connection, retention: Retention, dry_run: bool) -> Pruned:

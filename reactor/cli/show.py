@@ -52,6 +52,10 @@ def print_json(value: Any) -> None:
         click.echo(json.dumps(value, default=_plain))
 
 
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], stretchy: Sequence[str] = ()) -> None:
     """One line a row. Where the screen is too narrow, the stretchy columns are cut short, the others last."""
     table = Table(box=None, pad_edge=False, header_style="bold")

@@ -64,7 +64,10 @@ comment on domain reactor.fraction is '0 to 1.';
 create domain reactor.tags as text[]
     constraint tags_are_bounded check (
         case when value is null or (cardinality(value) <= 50 and pg_column_size(value) <= 10000) then true
-            else reactor.refuse('reactor: there are too many tags', 'Use at most 50 tags, of 10 kB in all.') end);
+            else reactor.refuse('reactor: there are too many tags', 'Use at most 50 tags, of 10 kB in all.') end)
+    constraint tags_are_words check (
+        case when coalesce(array_ndims(value), 1) = 1 and array_position(value, null) is null then true
+            else reactor.refuse('reactor: a tag is no word', 'Give a plain array of texts, without NULL.') end);
 comment on domain reactor.tags is 'At most 50 words to find jobs by.';
 
 create domain reactor.job_state as text
