@@ -116,7 +116,7 @@ def wait_for(condition: Callable[[], bool], within_seconds: float = 30) -> None:
     deadline = time.monotonic() + within_seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
+        time.sleep(0.2)
 
 
 def is_ready(page: str) -> bool:
