@@ -8,7 +8,7 @@ IN := $(VENV)/bin/python
 # Given to pytest, e.g. make test ARGS="-k claim -x"
 ARGS ?=
 # How many tests at once; 0 for a debugger. Many of them wait for something, so more than there are cores.
-JOBS ?= 3
+JOBS ?= 4
 # The embedded PostgreSQL to test on, e.g. make test PG=16 (unset: see CONTRIBUTING.md)
 PG ?=
 
