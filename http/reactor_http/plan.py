@@ -1,5 +1,7 @@
 """Turns the jobs that were sent into a pipeline: names become places."""
 
+from graphlib import CycleError, TopologicalSorter
+
 from pydantic_core import from_json
 
 from reactor.pipeline import Node, Pipeline
@@ -31,6 +33,7 @@ def plan(sent: PipelineSent) -> tuple[Pipeline, list[str]]:
             raise unusable({f"jobs[{place}].name": f"is the name of jobs[{places[name]}] already"})
         places[name] = place
     _check_alone(sent)
+    _check_order(sent, places)
     pipeline = Pipeline(sent.pipeline_id)
     nodes = [Node(pipeline, place + 1) for place in range(len(sent.jobs))]
     for place, job in enumerate(sent.jobs):
@@ -52,6 +55,18 @@ def plan(sent: PipelineSent) -> tuple[Pipeline, list[str]]:
             **job.options(),
         )
     return pipeline, names
+
+
+def _check_order(sent: PipelineSent, places: dict[str, int]) -> None:
+    """The database would name a circle by ids that nobody has ever seen."""
+    needs = [[places[one.job] for one in job.depends_on if one.job in places] for job in sent.jobs]
+    try:
+        TopologicalSorter(dict(enumerate(needs))).prepare()
+    except CycleError as error:
+        first, *others = sorted(set(error.args[1]))
+        if others:
+            listed = ", ".join(f"jobs[{place}]" for place in others[:10])
+            raise unusable({f"jobs[{first}].depends_on": f"leads back to the job itself, through {listed}"}) from None
 
 
 def _check_alone(sent: PipelineSent) -> None:
