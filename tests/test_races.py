@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from reactor import Context, Job, Registry, SyncContext
+from reactor.calendar import NEVER, Calendar
 from reactor.database import Connection, connect
 from reactor.embed import Reactor
+from reactor.line import Line
 from reactor.testing import run_until_idle
 from reactor.tick import tick
 
@@ -195,6 +197,27 @@ async def test_a_bell_that_rings_while_there_is_no_place_is_heard_when_there_is_
         await asyncio.sleep(0.1)
         let_go.set()
         await until(lambda: _is(row, last, "completed"))
+
+
+async def test_what_rings_while_due_jobs_are_made_ready_is_looked_at_again(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = Line(database, "test")
+    calendar = Calendar(line, longest_pause=NEVER, has_schedules=False)
+    ask = line.insist
+
+    async def ask_and_ring(operation: Any) -> Any:
+        answer = await ask(operation)
+        calendar.on_bell()
+        return answer
+
+    assert await calendar.promote() == 0
+    assert calendar.next_promotion == NEVER, "there is nothing to be made ready"
+    calendar.promote_now()
+    monkeypatch.setattr(line, "insist", ask_and_ring)
+    assert await calendar.promote() == 0
+    assert calendar.next_promotion < NEVER
+    await line.close()
 
 
 async def test_a_schedule_that_changes_while_schedules_are_looked_at_is_looked_at_again(
