@@ -76,7 +76,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     database_url: Address | None = Field(None, description="PostgreSQL to use; unset: an embedded one is started")
-    listen_url: SecretStr | None = Field(None, description="a direct way to the same server, past a pooler")
+    listen_url: Address | None = Field(None, description="a direct way to the same server, past a pooler")
     poll_seconds: SecondsOrOff = Field(10, description="how often to look for missed notifications; 0 = never")
     lease_seconds: Seconds = Field(60, description="a pod that is silent for so long is taken for dead")
     heartbeat_seconds: Seconds = Field(15, description="how often a pod renews its lease; at most half of it")

@@ -25,6 +25,7 @@ class Transaction:
         self.connection = connection
         self._pool = pool
         self._transaction = transaction
+        self._is_ending = False
 
     @classmethod
     async def begin(cls, pool: Pool, check: Callable[[], None]) -> "Transaction":
@@ -57,9 +58,10 @@ class Transaction:
 
     def was_ended_by_sql(self) -> bool:
         """Somebody sent COMMIT or ROLLBACK as SQL: what came before is not undone, and what comes now stands alone."""
-        return not self._is_gone() and not self.connection.is_in_transaction()
+        return not self._is_ending and not self._is_gone() and not self.connection.is_in_transaction()
 
     async def commit(self) -> None:
+        self._is_ending = True  # also if the server refuses it: then it has ended all the same
         await self._transaction.commit()
         await self._give_back()
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 
-from reactor import Context, Job, Reactor, Registry
+from reactor import Context, Job, Reactor, Registry, run_job
 from reactor.database import Connection, connect
 from reactor.errors import AppInvalid, DatabaseUnreachable, SettingsInvalid
 
@@ -100,7 +100,7 @@ async def test_a_job_can_be_run_by_its_id(
     """D2, P3: one path for every way in; what can't be had is not run, and nothing has changed."""
     async with Reactor(database, registry=registry, queues=["elsewhere"], poll_seconds=0) as reactor:
         job_id = await insert(connection)
-        assert await reactor.run_job(job_id) == "completed"
+        assert await run_job(reactor, job_id) == "completed"
         before = await row(job_id)
         assert await reactor.run_job(job_id) is None
         assert await row(job_id) == before

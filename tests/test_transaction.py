@@ -170,7 +170,9 @@ async def test_a_result_that_can_not_be_stored_takes_the_data_with_it(
     assert (await ledger.entries(), await ledger.children()) == ([], [])
 
 
-async def test_a_constraint_that_is_checked_at_commit_fails_the_attempt(ledger: Ledger, registry: Registry) -> None:
+async def test_a_constraint_that_is_checked_at_commit_fails_the_attempt(
+    ledger: Ledger, registry: Registry, events: Events
+) -> None:
     await ledger.connection.execute("alter table ledger add unique (entry) deferrable initially deferred")
 
     @registry.register("work", max_attempts=1)
@@ -182,6 +184,7 @@ async def test_a_constraint_that_is_checked_at_commit_fails_the_attempt(ledger: 
     assert after["state"] == "failed"
     assert "ledger_entry_key" in after["error"]
     assert await ledger.entries() == []
+    assert not [event for event in events if "by SQL" in event["event"]], "it was not the handler that ended it"
 
 
 async def test_a_statement_that_failed_and_was_ignored_fails_the_attempt(ledger: Ledger, registry: Registry) -> None:
@@ -201,7 +204,7 @@ async def test_a_statement_that_failed_and_was_ignored_fails_the_attempt(ledger:
 
 @pytest.mark.parametrize("word", ["commit", "rollback"])
 async def test_a_handler_that_ends_its_transaction_by_sql_is_failed_for_good(
-    ledger: Ledger, registry: Registry, word: str
+    ledger: Ledger, registry: Registry, events: Events, word: str
 ) -> None:
     """What it writes afterwards would stand alone, and a retry would write it twice."""
 
@@ -215,6 +218,7 @@ async def test_a_handler_that_ends_its_transaction_by_sql_is_failed_for_good(
     row = await ledger.ran()
     assert (row["state"], row["attempts"]) == ("failed", 1)
     assert "as SQL" in row["error"]
+    assert [event for event in events if "by SQL" in event["event"]]
     assert await ledger.children() == []
 
 

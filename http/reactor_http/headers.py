@@ -14,12 +14,18 @@ _ALWAYS = {
 }
 
 
-_OURS = _ALWAYS | {"Cross-Origin-Resource-Policy": "same-origin"}
-_PUBLIC = _ALWAYS | {"Cross-Origin-Resource-Policy": "cross-origin"}
+_SAFE = {
+    is_open: _ALWAYS | {"Cross-Origin-Resource-Policy": "cross-origin" if is_open else "same-origin"}
+    for is_open in (False, True)
+}
+_RAW = {
+    is_open: [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    for is_open, headers in _SAFE.items()
+}
 
 
 def safe_headers(scope: Scope) -> dict[str, str]:
-    return _PUBLIC if is_public(scope) else _OURS
+    return _SAFE[is_public(scope)]
 
 
 class SafeHeaders:
@@ -30,7 +36,7 @@ class SafeHeaders:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        more = [(name.lower().encode(), value.encode()) for name, value in safe_headers(scope).items()]
+        more = _RAW[is_public(scope)]
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
