@@ -30,9 +30,11 @@ async def wait(job_id: int, url: str | None = None, *, timeout_seconds: float | 
     if not url:
         raise SettingsInvalid(["wait(job_id, url) needs the address of a database, or REACTOR_DATABASE_URL."])
     try:
-        async with asyncio.timeout(timeout_seconds):
+        async with asyncio.timeout(timeout_seconds) as limit:
             return await _wait(job_id, url)
     except TimeoutError:
+        if not limit.expired():
+            raise  # the network's own
         raise TimeoutError(f"job {job_id} has not ended within {timeout_seconds:g} s") from None
 
 

@@ -133,7 +133,8 @@ comment on function reactor.submit_many is
     'Inserts many jobs: select * from reactor.submit_many(''[{"job_type": "csv_ingest", "payload": {"file": "a.csv"}}]'')';
 
 -- The children of one attempt each, in the pipeline of their parent unless they name another. Returns, for the attempts that
--- still hold their jobs, how many were created, and the jobs in whose exclusive scope others would have been. The lock lasts until the caller's transaction has settled the parents too.
+-- still hold their jobs, how many were created, and the jobs in whose exclusive scope others would have been. The lock
+-- lasts until the caller's transaction has settled the parents too.
 -- Lock order: running rows in id order.
 create function reactor.chain(parents bigint[], attempts uuid[], children jsonb[])
     returns table (id bigint, created int, busy bigint[])
