@@ -29,8 +29,9 @@ async def wait(job_id: int, url: str | None = None, *, timeout_seconds: float | 
     url = url or os.environ.get("REACTOR_DATABASE_URL")
     if not url:
         raise SettingsInvalid(["wait(job_id, url) needs the address of a database, or REACTOR_DATABASE_URL."])
+    limit = asyncio.timeout(timeout_seconds)
     try:
-        async with asyncio.timeout(timeout_seconds) as limit:
+        async with limit:
             return await _wait(job_id, url)
     except TimeoutError:
         if not limit.expired():
