@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from reactor.cursor import parse
 from reactor.feed import Feed
+from reactor.topic import Batch
 from reactor_http.sse import encode
 
 
@@ -35,6 +36,7 @@ class Peer:
             try:
                 while True:
                     batch = await reader.next()
+                    assert isinstance(batch, Batch)
                     yield encode(batch)
                     if batch.state:
                         return

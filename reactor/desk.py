@@ -16,13 +16,15 @@ from reactor.database import Connection
 from reactor.errors import PipelineUnknown, ReactorError
 from reactor.line import CONNECTION_LOST, SERVER_STOPS, TO_BE_REPEATED, Line
 from reactor.log import get_logger
-from reactor.topic import Batch, Reader, Topic, grouped
+from reactor.topic import Batch, Reader, Sign, Topic, grouped
 
 log = get_logger(__name__)
 
 # A row whose transaction found the bell rung a moment ago may become visible only after we have looked.
 _LOOK_AGAIN_SECONDS = (0.02, 0.08, 0.32)
 _POLL_SECONDS = 2.0
+# Readers are told that nobody knows what happens; a database that restarts or fails over quickly is not worth it.
+_STALE_SECONDS = 5.0
 _JOIN_GAP_SECONDS = 0.005
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 2.0
@@ -84,9 +86,11 @@ class Desk:
     async def run(self) -> None:
         """Until it is cancelled."""
         pause = _FIRST_PAUSE_SECONDS
+        patience: asyncio.TimerHandle | None = None
         try:
             while True:
                 await self._until_due()
+                patience = patience or asyncio.get_running_loop().call_later(_STALE_SECONDS, self._show, Sign.STALE)
                 try:
                     await self._tick()
                 except (ReactorError, asyncpg.PostgresError, *CONNECTION_LOST, *SERVER_STOPS, *TO_BE_REPEATED) as error:
@@ -98,8 +102,17 @@ class Desk:
                     pause = min(_LONGEST_PAUSE_SECONDS, pause * 2)
                 else:
                     self.is_well, pause = True, _FIRST_PAUSE_SECONDS
+                    patience.cancel()
+                    patience = None
+                    self._show(Sign.FRESH)
         finally:
+            if patience:
+                patience.cancel()
             await self._line.close()
+
+    def _show(self, sign: Sign) -> None:
+        for topic in self.topics.values():
+            topic.show(sign)
 
     async def _until_due(self) -> None:
         loop = asyncio.get_running_loop()

@@ -2,12 +2,21 @@
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from enum import Enum
 from itertools import islice, takewhile
 from uuid import UUID
 
 from reactor.cursor import Cursor
 
 _NEVER = 2**63
+
+
+class Sign(Enum):
+    """Whether what readers have is the present."""
+
+    FRESH = "fresh"
+    STALE = "stale"
+    """The database does not answer: nobody knows what happens."""
 
 
 class Change:
@@ -68,16 +77,19 @@ class Reader:
         self.topic = topic
         self.cursor = cursor
         self.reset = reset
-        self.stamp = 0
+        self.stamp = _NEVER
         """Of the newest batch that it was given."""
         self.first: Batch | None = None
         """What it has to be given before anything else."""
         self.failure: Exception | None = None
         self.is_gone = False
+        self._sign: Sign | None = None
+        """That it was given last. None: it has nothing yet that could be the present."""
         self._wake = asyncio.Event()
 
     def give(self, first: Batch, stamp: int) -> None:
         self.first, self.stamp, self.reset = first, stamp, ""
+        self._sign = self._sign or Sign.FRESH
         self._wake.set()
 
     def start_over(self, why: str) -> None:
@@ -91,11 +103,9 @@ class Reader:
     def wake(self) -> None:
         self._wake.set()
 
-    async def next(self) -> Batch:
-        """Waits for it. Whoever takes long to come back gets the newest states, and none twice."""
+    async def next(self) -> Batch | Sign:
+        """Waits for it: at first a batch. Whoever takes long to come back gets the newest states, and none twice."""
         while True:
-            await self._wake.wait()
-            self._wake.clear()
             if self.failure is not None:
                 raise self.failure
             if self.first is not None:
@@ -105,6 +115,11 @@ class Reader:
                 batch = self.topic.since(self.stamp)
                 self.stamp = self.topic.stamp
                 return batch
+            if self._sign not in (None, self.topic.sign):
+                self._sign = self.topic.sign
+                return self._sign
+            self._wake.clear()
+            await self._wake.wait()
 
 
 class Topic:
@@ -116,6 +131,7 @@ class Topic:
         self.readers: set[Reader] = set()
         """Those of them who are up to date but for what lies here."""
         self.stamp = 0
+        self.sign = Sign.FRESH
         self._rows: dict[str, Change] = {}
         """Newest last. Only what somebody has not been given."""
         self._newest: Batch
@@ -135,6 +151,12 @@ class Topic:
         self._newest = Batch(changes, cursor, state)
         for reader in self.readers:
             reader.wake()
+
+    def show(self, sign: Sign) -> None:
+        if sign is not self.sign:
+            self.sign = sign
+            for reader in self.readers:
+                reader.wake()
 
     def since(self, stamp: int) -> Batch:
         if stamp >= self._before:

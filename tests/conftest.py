@@ -5,6 +5,7 @@ import importlib
 import inspect
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -43,6 +44,8 @@ _START_SECONDS = 60
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if order := os.environ.get("REACTOR_TEST_ORDER"):
+        random.Random(order).shuffle(items)
     for item in items:
         names = getattr(item, "fixturenames", ())
         if "server" in names:
@@ -64,6 +67,7 @@ def _patience_with_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Edge, "connect_seconds", 20.0)
     monkeypatch.setattr("reactor_http.health._DATABASE_SECONDS", 20.0)
     monkeypatch.setattr("reactor_http.streams._JOIN_SECONDS", 20.0)
+    monkeypatch.setattr("reactor.desk._STALE_SECONDS", 60.0)
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,7 @@ from axe_playwright_python.async_playwright import Axe
 from page_site import CHROMIUM_FLAGS, HERE, WATCH, Host, Site, Tab, site_on
 from playwright.async_api import Browser, BrowserContext, async_playwright, expect
 
+from reactor.database import connect
 from reactor.submit import NewJob
 from reactor.testing import Databases
 
@@ -838,6 +839,7 @@ async def test_what_was_asked_for_does_not_undo_what_was_told_since(tab: Any, si
 
 
 async def test_the_overview_goes_on_where_somebody_has_the_focus(tab: Any, site: Site, broken: str) -> None:
+    await site.submit([NewJob(job_type="nobody.has.this", queue="opened-before")])
     seen = await tab("?view=overview")
     queues = seen.page.get_by_role("region", name="Queues")
     for number, focused in enumerate((queues, seen.page.get_by_label("Type of jobs"))):
@@ -981,6 +983,28 @@ async def test_progress_is_not_away_when_it_is_back_and_nothing_has_happened(
         await expect(progress).not_to_have_attribute("data-away", "")
         await expect(progress).to_contain_text("0 % · 0 of 1 jobs")
         await expect(progress).not_to_contain_text("reconnecting")
+
+
+async def test_a_database_that_is_away_behind_its_server_is_told(tab: Any, site: Site, host: Host) -> None:
+    pipeline = await site.submit([NewJob(job_type="nobody.has.this")])
+    host.pages["/stale"] = f"""
+        <script type="module" src="{site.address}reactor-progress.js"></script>
+        <reactor-progress pipeline="{pipeline}"></reactor-progress>"""
+    elsewhere = await tab("stale", base=host.address)
+    progress = elsewhere.page.locator("reactor-progress")
+    await expect(progress).to_have_attribute("data-state", "running")
+    seen = await tab(f"?pipeline={pipeline}")
+    await expect(seen.connection).to_have_text("Live")
+    banner = seen.page.locator(".banner")
+    async with connect(site.url, name="test") as connection, connection.transaction():
+        await connection.execute("lock table reactor.jobs in access exclusive mode")
+        await expect(seen.connection).to_have_text("Stale")
+        await expect(banner).to_contain_text("the database does not answer. What you see is from")
+        await expect(progress).to_contain_text("0 % · 0 of 1 jobs (stale)")
+        await expect(progress).to_have_attribute("data-away", "")
+    await expect(seen.connection).to_have_text("Live")
+    await expect(banner).to_be_hidden()
+    await expect(progress).not_to_contain_text("stale")
 
 
 async def test_progress_waits_between_attempts_however_many_tokens_it_is_given(

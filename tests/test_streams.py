@@ -25,6 +25,7 @@ from reactor.lease import Worker
 from reactor.migrate import migrate
 from reactor.pipeline import Pipeline
 from reactor.settings import read_settings
+from reactor.topic import Batch, Reader
 from reactor_http.app import create_app
 from reactor_http.edge import Edge
 from reactor_http.serve import serve_app
@@ -87,6 +88,13 @@ async def set_state(connection: Connection, ids: list[int], state: str) -> None:
     )
 
 
+async def next_of(events: AsyncIterator[Event], kind: str) -> Event:
+    async with asyncio.timeout(20):
+        while (event := await anext(events)).kind != kind:
+            pass
+    return event
+
+
 async def events_until(response: httpx.Response, kind: str) -> list[Event]:
     events = []
     async with asyncio.timeout(20):
@@ -95,6 +103,12 @@ async def events_until(response: httpx.Response, kind: str) -> list[Event]:
             if event.kind == kind:
                 return events
     raise AssertionError(f"the stream ended without {kind}: {events}")
+
+
+async def given(reader: Reader) -> Batch:
+    batch = await reader.next()
+    assert isinstance(batch, Batch)
+    return batch
 
 
 def open_files() -> int:
@@ -337,10 +351,10 @@ async def test_an_overview_from_long_ago_starts_over_before_all_that_happened_is
 ) -> None:
     await insert(connection, uuid4())
     reader = feed.join(None, None)
-    then = (await reader.next()).cursor
+    then = (await given(reader)).cursor
     await insert(connection, uuid4(), count=20_001)
     reader = feed.join(None, then)
-    batch = await reader.next()
+    batch = await given(reader)
     assert (batch.is_snapshot, batch.reset) == (True, "too much has changed since")
 
 
@@ -356,12 +370,12 @@ async def test_five_hundred_readers_of_a_pipeline_cost_the_database_what_one_doe
         feed = Feed(database, database)
         running = asyncio.create_task(feed.run())
         joined = [feed.join(pipeline_id, None) for _ in range(readers)]
-        firsts = await asyncio.gather(*(reader.next() for reader in joined))
+        firsts = await asyncio.gather(*(given(reader) for reader in joined))
         assert len({id(first) for first in firsts}) == 1, "they share what was made for the first of them"
         before = feed.desks["pipelines"].ticks
         for number in range(10):
             await connection.execute("update reactor.jobs set attempts = $2 where id = $1", job_id, number)
-            batches = await asyncio.gather(*(reader.next() for reader in joined))
+            batches = await asyncio.gather(*(given(reader) for reader in joined))
             assert len({id(batch) for batch in batches}) == 1
         questions = feed.desks["pipelines"].ticks - before
         for reader in joined:
@@ -382,7 +396,7 @@ async def test_a_flood_of_forged_notifications_costs_no_more_than_a_few_question
     pipeline_id = uuid4()
     await insert(connection, pipeline_id)
     reader = feed.join(pipeline_id, None)
-    await reader.next()
+    await given(reader)
     began, before = time.monotonic(), feed.desks["pipelines"].ticks
     for number in range(2000):
         await connection.execute("select pg_notify('reactor_feed', $1)", f"{number} " + "x" * 5000)
@@ -407,19 +421,19 @@ async def test_a_client_that_reads_slowly_gets_the_newest_states_and_nothing_in_
     pipeline_id = uuid4()
     one, other = await insert(connection, pipeline_id, count=2)
     quick, slow = feed.join(pipeline_id, None), feed.join(pipeline_id, None)
-    await quick.next()
-    await slow.next()
+    await given(quick)
+    await given(slow)
     for number in range(5):
         await connection.execute("update reactor.jobs set attempts = $2 where id = $1", one, number + 1)
-        await quick.next()
+        await given(quick)
     await connection.execute("update reactor.jobs set attempts = 9 where id = $1", other)
-    await quick.next()
-    batch = await slow.next()
+    await given(quick)
+    batch = await given(slow)
     jobs = [json.loads(change.body) for change in batch.changes if change.kind == "job"]
     assert {job["id"]: job["attempts"] for job in jobs} == {one: 5, other: 9}
     assert [change.kind for change in batch.changes] == ["job", "job", "pipeline"]
     await connection.execute("update reactor.jobs set attempts = 6 where id = $1", one)
-    assert await quick.next() is await slow.next(), "it has caught up"
+    assert await given(quick) is await given(slow), "it has caught up"
 
 
 async def test_a_slow_reader_is_told_the_edges_of_a_job_that_changed_after_it_was_new(
@@ -429,13 +443,13 @@ async def test_a_slow_reader_is_told_the_edges_of_a_job_that_changed_after_it_wa
     (first,) = await insert(connection, pipeline_id)
     async with feeding(database) as feed, asyncio.timeout(20):
         slow, quick = feed.join(pipeline_id, None), feed.join(pipeline_id, None)
-        await asyncio.gather(slow.next(), quick.next())
+        await asyncio.gather(given(slow), given(quick))
         async with connection.transaction():
             (second,) = await insert(connection, pipeline_id)
             await connection.execute("insert into reactor.dependencies values ($1, $2)", second, first)
-        await quick.next()
+        await given(quick)
         await connection.execute("update reactor.jobs set status_message = '}' where id = $1", second)
-        told = [json.loads((await reader.next()).changes[0].body) for reader in (quick, slow)]
+        told = [json.loads((await given(reader)).changes[0].body) for reader in (quick, slow)]
     assert [(job["id"], job["status_message"], job["depends_on"]) for job in told] == [
         (second, "}", None),
         (second, "}", [first]),
@@ -450,12 +464,12 @@ async def test_a_slow_reader_learns_of_the_end_also_if_a_step_changed_after_it(
     await connection.execute("insert into reactor.steps (job_id, name, position) values ($1, 'a', 1)", job_id)
     async with feeding(database) as feed, asyncio.timeout(20):
         slow, quick = feed.join(pipeline_id, None), feed.join(pipeline_id, None)
-        await asyncio.gather(slow.next(), quick.next())
+        await asyncio.gather(given(slow), given(quick))
         await set_state(connection, [job_id], "completed")
-        assert (await quick.next()).state == "completed"
+        assert (await given(quick)).state == "completed"
         await connection.execute("update reactor.steps set state = 'skipped'")
-        assert (await quick.next()).state is None
-        assert (await slow.next()).state == "completed"
+        assert (await given(quick)).state is None
+        assert (await given(slow)).state == "completed"
 
 
 async def test_what_a_slow_reader_of_the_overview_has_not_been_given_does_not_grow(
@@ -464,11 +478,11 @@ async def test_what_a_slow_reader_of_the_overview_has_not_been_given_does_not_gr
     await insert(connection, uuid4())
     async with feeding(database) as feed, asyncio.timeout(30):
         slow, quick = feed.join(None, None), feed.join(None, None)
-        await asyncio.gather(slow.next(), quick.next())
+        await asyncio.gather(given(slow), given(quick))
         for _ in range(2):
             await connection.execute("insert into reactor.jobs (job_type) select 'work' from generate_series(1, 300)")
-            assert len((await quick.next()).changes) == 300
-        batch = await slow.next()
+            assert len((await given(quick)).changes) == 300
+        batch = await given(slow)
     assert (batch.is_snapshot, batch.reset, len(batch.changes)) == (True, "too much has changed since", 100)
 
 
@@ -510,7 +524,7 @@ async def test_times_that_no_calendar_has_are_sent_as_the_last_one(database: str
     await insert(connection, pipeline_id)
     await connection.execute("update reactor.jobs set run_after = 'infinity'")
     async with feeding(database) as feed, asyncio.timeout(20):
-        (job, *_) = (await feed.join(pipeline_id, None).next()).changes
+        (job, *_) = (await given(feed.join(pipeline_id, None))).changes
     assert json.loads(job.body)["run_after"] == "9999-12-31T23:59:59.999999+00:00"
 
 
@@ -609,6 +623,28 @@ async def test_streams_live_through_a_restart_of_the_database(folder: Path, unti
     await asyncio.to_thread(postgres.close)
 
 
+async def test_a_database_that_does_not_answer_is_told_and_so_is_its_return(
+    connection: Connection, here: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever watches knows whether what they see is the present."""
+    monkeypatch.setattr("reactor.desk._STALE_SECONDS", 0.3)
+    monkeypatch.setattr("reactor_http.sse._COMMENT_SECONDS", 60.0)  # not only when it is the comment's turn
+    pipeline_id = uuid4()
+    await insert(connection, pipeline_id)
+    for path in (path_of(pipeline_id), "/v1/events"):
+        async with open_stream(here, path) as response:
+            events = read_events(response)
+            await next_of(events, "snapshot")
+            async with connection.transaction():
+                await connection.execute("lock table reactor.jobs in access exclusive mode")
+                stale = await next_of(events, "stale")
+                assert stale.id is None, "who reconnects goes on from what came before"
+                assert "database" in stale.data["reason"]
+            assert (await next_of(events, "fresh")).id is None
+            await connection.execute("update reactor.jobs set progress = coalesce(progress, 0) + 0.1")
+            assert (await next_of(events, "pipeline")).id
+
+
 async def test_a_database_that_is_not_there_is_a_503_and_says_when_to_try_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -626,12 +662,12 @@ async def test_another_history_of_the_database_makes_open_streams_start_over(
     pipeline_id = uuid4()
     await insert(connection, pipeline_id)
     reader = feed.join(pipeline_id, None)
-    await reader.next()
+    await given(reader)
     desk = feed.desks["pipelines"]
     assert desk._tip is not None
     desk._tip = Cursor("0ther", desk._tip.snapshot)
     await insert(connection, pipeline_id)
-    batch = await reader.next()
+    batch = await given(reader)
     assert (batch.is_snapshot, "failed over" in batch.reset) == (True, True)
     assert len(batch.changes) in (2, 3), "it may have looked before the second job was there"
 

@@ -19,7 +19,7 @@ from reactor.cli.picture import Picture
 from reactor.cli.tree import draw
 from reactor.cursor import Cursor
 from reactor.database import Connection
-from reactor.topic import Batch, Change
+from reactor.topic import Batch, Change, Sign
 
 Until = Callable[..., Awaitable[Any]]
 HERE = Cursor("1", (1, 1, ()))
@@ -88,6 +88,31 @@ async def test_a_job_stands_for_its_pipeline_and_json_is_a_row_a_line(database: 
     rows = [json.loads(line) for line in output.splitlines()]
     assert [(row["event"], row["state"]) for row in rows] == [("job", "completed")] * 2 + [("pipeline", "completed")]
     assert process.returncode == 0
+
+
+async def test_a_database_that_does_not_answer_is_told_and_so_is_its_return(
+    database: str, connection: Connection
+) -> None:
+    pipeline_id = uuid4()
+    [job_id] = await insert(connection, pipeline_id, 1)
+    async with (
+        asyncio.timeout(60),
+        watching(database, str(pipeline_id)) as lines,
+        watching(database, str(pipeline_id), "--json") as objects,
+    ):
+        assert lines.stdout
+        assert lines.stderr
+        assert objects.stdout
+        await asyncio.gather(lines.stdout.readline(), objects.stdout.readline())
+        async with connection.transaction():
+            await connection.execute("lock table reactor.jobs in access exclusive mode")
+            assert b"The database does not answer" in await lines.stderr.readline()
+            while b'"stale"' not in await objects.stdout.readline():
+                pass
+        assert b"answers again" in await lines.stderr.readline()
+        assert await objects.stdout.readline() == b'{"event": "fresh"}\n'
+        await end(connection, job_id, "completed")
+        assert [await lines.wait(), await objects.wait()] == [0, 0]
 
 
 @pytest.mark.parametrize(
@@ -185,6 +210,13 @@ def test_what_matters_least_is_left_out_first() -> None:
     assert len(lines) <= 10
     assert any("✗ type 50" in line for line in lines)
     assert any("more lines" in line for line in lines)
+
+
+def test_what_may_be_old_is_said_to_be() -> None:
+    picture = picture_of(job(1, "running"))
+    for sign, is_said in ((Sign.STALE, True), (Sign.FRESH, False)):
+        assert not list(picture.take(sign))
+        assert ("does not answer" in screen(picture)[-1]) is is_said
 
 
 def test_texts_of_jobs_are_shown_as_texts() -> None:

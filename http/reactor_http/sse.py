@@ -8,7 +8,7 @@ from starlette.types import Receive, Scope, Send
 
 from reactor.errors import ReactorError
 from reactor.log import get_logger
-from reactor.topic import Batch, Change, Reader
+from reactor.topic import Batch, Change, Reader, Sign
 
 log = get_logger(__name__)
 
@@ -17,6 +17,12 @@ CHUNK = 65_536
 
 _RETRY_MS = 2000
 _COMMENT_SECONDS = 15.0
+_COMMENT = b": \n\n"
+# Without an id: who reconnects goes on from what came before.
+_SIGNS = {
+    Sign.STALE: b'event: stale\ndata: {"reason": "the database does not answer"}\n\n',
+    Sign.FRESH: b"event: fresh\ndata: {}\n\n",
+}
 _HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
     "cache-control": "no-store",
@@ -91,17 +97,17 @@ class EventStream(Response):
         assert first is not None
         return first
 
-    async def _send_batch(self, send: Send, batch: Batch | None) -> bool:
+    async def _send_batch(self, send: Send, batch: Batch | Sign | None) -> bool:
         """Tells whether there will be another."""
-        if batch is None:
-            await self._send(send, b": \n\n")
+        if not isinstance(batch, Batch):
+            await self._send(send, _SIGNS[batch] if batch else _COMMENT)
             return True
         content = encode(batch)
         for start in range(0, len(content), CHUNK):
             await self._send(send, content[start : start + CHUNK])
         return batch.state is None or self._follows
 
-    async def _next(self) -> Batch | None:
+    async def _next(self) -> Batch | Sign | None:
         """None: nothing has happened for a while."""
         try:
             async with asyncio.timeout(_COMMENT_SECONDS):

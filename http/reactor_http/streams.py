@@ -112,7 +112,7 @@ class Streams:
         self._joining.add(reader)
         try:
             async with asyncio.timeout(_JOIN_SECONDS):
-                return await reader.next()
+                first = await reader.next()
         except TimeoutError:
             raise Problem(
                 503,
@@ -122,6 +122,8 @@ class Streams:
             ) from None
         finally:
             self._joining.discard(reader)
+        assert isinstance(first, Batch)
+        return first
 
     def _close(self, feed: Feed, reader: Reader, caller: str, stream: EventStream | None) -> None:
         feed.leave(reader)

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from reactor.topic import Batch
+from reactor.topic import Batch, Sign
 
 Row = dict[str, Any]
 
@@ -14,11 +14,15 @@ class Picture:
     def __init__(self) -> None:
         self.pipeline: Row = {}
         self.jobs: dict[int, Row] = {}
+        self.sign = Sign.FRESH
         self._steps: dict[int, dict[str, Row]] = {}
         self._below: dict[int | None, list[int]] = {}
 
-    def take(self, batch: Batch) -> Iterator[tuple[str, Row, Row]]:
+    def take(self, batch: Batch | Sign) -> Iterator[tuple[str, Row, Row]]:
         """Each row that changed, with what it was before: {} if it is new."""
+        if isinstance(batch, Sign):
+            self.sign = batch
+            return
         if batch.is_snapshot:
             for known in (self.jobs, self._steps, self._below):
                 known.clear()

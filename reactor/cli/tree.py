@@ -10,6 +10,7 @@ from rich.text import Text
 
 from reactor.cli.picture import Picture, Row, by_state
 from reactor.cli.show import STATE_COLOURS, harmless
+from reactor.topic import Sign
 
 SHAPES = {
     "waiting": "◌",
@@ -21,6 +22,7 @@ SHAPES = {
     "cancelled": "⊘",
     "skipped": "·",
 }
+STALE = "The database does not answer, and what is shown may be old"
 _ALIKE = 6
 """So many jobs of one type side by side are told in one line, but for those that run or failed."""
 _BAR_WIDTH = 20
@@ -46,7 +48,8 @@ def draw(picture: Picture, height: int) -> Group:
     for line in shown:
         table.add_row(*line[1:])
     left = len(lines) - len(shown)
-    return Group(title, table, Text(f"… and {left:,} more lines" if left else "", style="dim"))
+    below = Text(f"… and {left:,} more lines" if left else "", style="dim")
+    return Group(title, table, Text(f"{STALE}.", style="yellow") if picture.sign is Sign.STALE else below)
 
 
 _Line = tuple[int, Text, "ProgressBar | Text", Text]

@@ -15,7 +15,7 @@ from rich.live import Live
 from reactor.cli.options import json_option
 from reactor.cli.picture import Picture, Row, by_state
 from reactor.cli.show import harmless
-from reactor.cli.tree import draw
+from reactor.cli.tree import STALE, draw
 from reactor.database import connect
 from reactor.errors import ReactorError
 from reactor.feed import Feed
@@ -24,7 +24,7 @@ from reactor.look import find_job
 from reactor.refusal import refusals_explained
 from reactor.revision import check_revision
 from reactor.settings import read_settings
-from reactor.topic import Batch, Reader
+from reactor.topic import Batch, Reader, Sign
 
 _FIRST_SECONDS = 10.0
 
@@ -41,7 +41,8 @@ def watch(pipeline: str, as_json: bool) -> None:
       reactor watch 17 --json | jq -c 'select(.event == "job") | [.id, .state]'
 
     Where standard output is no terminal, a line is printed for each job and step that changes its state. With --json
-    it is a JSON object a line: rows as they change, each with its "event" (job, step or pipeline).
+    it is a JSON object a line: rows as they change, each with its "event" (job, step or pipeline), and the events stale
+    and fresh when the database no longer answers and when it does again.
 
     Exit codes: 0 the pipeline completed; 1 it ended otherwise, or there is none; 130 stopped with Ctrl-C, which does
     nothing to the pipeline.
@@ -50,7 +51,8 @@ def watch(pipeline: str, as_json: bool) -> None:
     sys.exit(asyncio.run(_watch(pipeline, show)))
 
 
-Show = Callable[[AsyncIterator[Batch], Picture], Coroutine[Any, Any, None]]
+Batches = AsyncIterator[Batch | Sign]
+Show = Callable[[Batches, Picture], Coroutine[Any, Any, None]]
 
 
 async def _watch(text: str, show: Show) -> int:
@@ -90,7 +92,7 @@ async def _find(url: str, text: str) -> UUID:
         raise click.UsageError(f"{text!r} is neither a pipeline's id (a UUID) nor a job's (a number).") from None
 
 
-async def _batches(reader: Reader) -> AsyncIterator[Batch]:
+async def _batches(reader: Reader) -> Batches:
     """Until the pipeline has ended."""
     try:
         async with asyncio.timeout(_FIRST_SECONDS):
@@ -98,12 +100,12 @@ async def _batches(reader: Reader) -> AsyncIterator[Batch]:
     except TimeoutError:
         raise ReactorError("The database does not answer.", "`reactor doctor` may tell why.") from None
     yield batch
-    while not batch.state:
+    while isinstance(batch, Sign) or not batch.state:
         batch = await reader.next()
         yield batch
 
 
-async def _draw(batches: AsyncIterator[Batch], picture: Picture) -> None:
+async def _draw(batches: Batches, picture: Picture) -> None:
     console = Console(markup=False, highlight=False, emoji=False)
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
         async for batch in batches:
@@ -112,20 +114,24 @@ async def _draw(batches: AsyncIterator[Batch], picture: Picture) -> None:
             live.update(draw(picture, console.height - 1), refresh=True)
 
 
-async def _print_lines(batches: AsyncIterator[Batch], picture: Picture) -> None:
+async def _print_lines(batches: Batches, picture: Picture) -> None:
     async for batch in batches:
         for kind, row, before in picture.take(batch):
             if row["state"] != before.get("state"):
                 click.echo(_line(kind, row))
-        if batch.is_snapshot or batch.state:
+        if isinstance(batch, Sign):
+            click.echo(f"{STALE}." if batch is Sign.STALE else "The database answers again.", err=True)
+        elif batch.is_snapshot or batch.state:
             click.echo(f"pipeline {picture.pipeline['state']}: {by_state(list(picture.jobs.values()))}")
 
 
-async def _print_json(batches: AsyncIterator[Batch], picture: Picture) -> None:
+async def _print_json(batches: Batches, picture: Picture) -> None:
     async for batch in batches:
         for kind, row, _ in picture.take(batch):
             click.echo(json.dumps({"event": kind} | row))
-        click.echo(json.dumps({"event": "pipeline"} | picture.pipeline))
+        click.echo(
+            json.dumps({"event": batch.value} if isinstance(batch, Sign) else {"event": "pipeline"} | picture.pipeline)
+        )
 
 
 def _line(kind: str, row: Row) -> str:

@@ -33,7 +33,7 @@ function element(name, part, kind = part) {
 class ReactorProgress extends HTMLElement {
   static observedAttributes = ["pipeline", "token", "src", "follow", "label"];
 
-  #source = null; #cursor = null; #failures = 0; #timer = null; #pipeline = null; #ended = false; #soon = false;
+  #source = null; #cursor = null; #failures = 0; #timer = null; #pipeline = null; #ended = false; #soon = false; #stale = false;
   #label; #words; #track; #fill;
 
   constructor() {
@@ -88,6 +88,7 @@ class ReactorProgress extends HTMLElement {
     clearTimeout(this.#timer);
     this.#source?.close();
     this.#source = null;
+    this.#stale = false;
   }
 
   #open() {
@@ -103,6 +104,7 @@ class ReactorProgress extends HTMLElement {
     source.onerror = () => this.#failed();
     source.addEventListener("snapshot", (event) => this.#take(event, JSON.parse(event.data).pipeline));
     source.addEventListener("pipeline", (event) => this.#take(event, JSON.parse(event.data)));
+    for (const name of ["stale", "fresh"]) source.addEventListener(name, () => { this.#stale = name === "stale"; this.#draw(); });
     source.addEventListener("end", (event) => this.#end(JSON.parse(event.data)));
   }
 
@@ -140,9 +142,9 @@ class ReactorProgress extends HTMLElement {
   #draw() {
     const row = this.#pipeline;
     const percent = row ? Math.floor(row.progress * 100) : 0;
-    const away = this.#failures > 0;
+    const away = this.#failures > 0 || this.#stale;
     this.#label.textContent = this.getAttribute("label") ?? "";
-    this.#words.textContent = (row ? words(row, percent) : "…") + (away ? " (reconnecting)" : "");
+    this.#words.textContent = (row ? words(row, percent) : "…") + (this.#stale ? " (stale)" : away ? " (reconnecting)" : "");
     this.#fill.className = `fill ${row?.state ?? ""}`;
     this.#fill.style.width = `${row ? row.progress * 100 : 0}%`;
     this.#track.className = away ? "track away" : "track";

@@ -15,7 +15,7 @@ export class Stream {
   #source = null; #cursor = null; #failures = 0; #timer = null; #state = null; #closed = false; #opened = 0;
   #asleep = null; #tick = null; #lastTick = Date.now();
 
-  /** `on.event(name, data)` for each event; `on.state(state, facts)`: connecting, catching up, live, reconnecting, paused, gone. */
+  /** `on.event(name, data)` for each event; `on.state(state, facts)`: connecting, catching up, live, stale, reconnecting, paused, gone. */
   constructor(path, { pipeline = null, needsToken = false, on }) {
     this.#path = path;
     this.#pipeline = pipeline;
@@ -94,6 +94,12 @@ export class Stream {
       this.#drop();
       this.#diagnose(address);
     };
+    source.addEventListener("stale", (event) => {
+      if (this.#source !== source) return;
+      clearTimeout(this.#timer);
+      this.#tell("stale", { words: `The server is here, but ${JSON.parse(event.data).reason}.` });
+    });
+    source.addEventListener("fresh", () => this.#source === source && this.#live());
     for (const name of NAMES) {
       source.addEventListener(name, (event) => {
         if (this.#source !== source) return;
