@@ -44,7 +44,7 @@ run: venv
 	@$(IN) -m reactor up
 
 test: venv
-	@REACTOR_TEST_PG=$(PG) $(IN) -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+	@REACTOR_TEST_PG=$(PG) $(IN) -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
 check: venv
 	@$(IN) -m ruff format --check --quiet . || { echo 'Formatting differs: run `make format`.'; exit 1; }

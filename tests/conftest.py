@@ -39,6 +39,8 @@ from reactor_http.edge import Edge
 Row = Callable[[int], Awaitable[dict[str, Any]]]
 Events = list[MutableMapping[str, Any]]
 
+# What tests share: those of one fixture run one after the other, in their order.
+_SHARED = {"browser", "address", "hasty", "wheel"}
 # Two interpreters that import everything, one after the other, beside other tests that do the same.
 _START_SECONDS = 60
 
@@ -50,6 +52,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         names = getattr(item, "fixturenames", ())
         if "server" in names:
             item.add_marker("database")
+        for name in _SHARED.intersection(names):
+            item.add_marker(pytest.mark.xdist_group(name))
         if "start_pod" in names or "start_server" in names:
             item.add_marker("pods")
 
