@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from typing import NamedTuple
 from uuid import UUID
@@ -85,34 +86,44 @@ class Desk:
 
     async def run(self) -> None:
         """Until it is cancelled."""
-        pause = _FIRST_PAUSE_SECONDS
-        patience: asyncio.TimerHandle | None = None
         try:
             while True:
                 await self._until_due()
-                patience = patience or asyncio.get_running_loop().call_later(_STALE_SECONDS, self._show, Sign.STALE)
-                try:
-                    await self._tick()
-                except (ReactorError, asyncpg.PostgresError, *CONNECTION_LOST, *SERVER_STOPS, *TO_BE_REPEATED) as error:
-                    if self.is_well:
-                        log.warning("the feed can't ask the database", error=str(error) or type(error).__name__)
-                    self.is_well = False
-                    self._rung_at = self._rung_at or asyncio.get_running_loop().time()
-                    await asyncio.sleep(pause)
-                    pause = min(_LONGEST_PAUSE_SECONDS, pause * 2)
-                else:
-                    self.is_well, pause = True, _FIRST_PAUSE_SECONDS
-                    patience.cancel()
-                    patience = None
-                    self._show(Sign.FRESH)
+                with self._patience():
+                    await self._insist()
+                self._show(Sign.FRESH)
         finally:
-            if patience:
-                patience.cancel()
             await self._line.close()
+
+    @contextmanager
+    def _patience(self) -> Iterator[None]:
+        timer = asyncio.get_running_loop().call_later(_STALE_SECONDS, self._show, Sign.STALE)
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def _show(self, sign: Sign) -> None:
         for topic in self.topics.values():
             topic.show(sign)
+
+    async def _insist(self) -> None:
+        """Until the database has answered."""
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                await self._tick()
+            except (ReactorError, asyncpg.PostgresError, *CONNECTION_LOST, *SERVER_STOPS, *TO_BE_REPEATED) as error:
+                if self.is_well:
+                    log.warning("the feed can't ask the database", error=str(error) or type(error).__name__)
+                self.is_well = False
+                self._rung_at = self._rung_at or asyncio.get_running_loop().time()
+                await asyncio.sleep(pause)
+                pause = min(_LONGEST_PAUSE_SECONDS, pause * 2)
+                await self._until_due()
+            else:
+                self.is_well = True
+                return
 
     async def _until_due(self) -> None:
         loop = asyncio.get_running_loop()

@@ -42,9 +42,11 @@ export function chart({ title, unit, series, from, to, gap, width = 480, whole =
     svg("line", { class: "rule", x1: left, x2: width - right, y1: y(value), y2: y(value) }),
     svg("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, format(value)),
   ]);
+  // Seconds where the marks would otherwise say the same.
+  const time = (at) => (to - from < 600000 ? clock(at) : clock(at).replace(/:\d\d(?!:)(?=\D*$)/, ""));
   const times = [0, 0.5, 1].map((share) => {
     const at = from + share * (to - from);
-    return svg("text", { x: x(at), y: height - 6, "text-anchor": ["start", "middle", "end"][share * 2] }, clock(at).replace(/:\d\d(?!:)(?=\D*$)/, ""));
+    return svg("text", { x: x(at), y: height - 6, "text-anchor": ["start", "middle", "end"][share * 2] }, time(at));
   });
   const lines = series.map(({ kind, points }) => stretches(points, gap).map((stretch) => {
     if (stretch.length === 1) return svg("circle", { class: `dot ${kind}`, cx: x(stretch[0][0]), cy: y(stretch[0][1]), r: 2.5 });
