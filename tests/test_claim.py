@@ -342,7 +342,7 @@ async def test_an_unreadable_payload_fails_its_own_job_and_not_the_batch(
 ) -> None:
     bad = [
         await insert(connection, payload='{"n": 1e5000}'),
-        await insert(connection, payload='{"n": ' + "[" * 2000 + "]" * 2000 + "}"),
+        await insert(connection, payload='{"n": ' + "[" * 12_000 + "]" * 12_000 + "}"),
     ]
     good = await insert(connection)
     assert [job.id for job in await claim(connection, worker, 10)] == [good]
