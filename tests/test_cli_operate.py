@@ -198,6 +198,17 @@ async def test_a_list_fits_the_screen_and_is_whole_where_there_is_none(
     assert "m" * 300 in reactor("jobs").stdout
 
 
+@pytest.mark.parametrize("state", ["failed", "pending"])
+async def test_a_list_tells_an_error_in_a_line_and_a_job_has_it_whole(
+    reactor: Reactor, connection: Connection, state: str
+) -> None:
+    job_id = await insert(connection)
+    error = 'ValueError: no such file\n\n  File "handlers.py", line 8, in ingest'
+    await connection.execute("update reactor.jobs set state = $1, error = $2", state, error)
+    assert reactor("jobs").stdout.splitlines()[1].endswith("ValueError: no such file")
+    assert "in ingest" in reactor("jobs", str(job_id)).stdout
+
+
 async def test_hostile_texts_are_shown_as_texts(reactor: Reactor, connection: Connection) -> None:
     job_id = await insert(connection, payload=json.dumps({"x": HOSTILE}), tags=[HOSTILE])
     await connection.execute(

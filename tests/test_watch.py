@@ -55,13 +55,16 @@ async def end(connection: Connection, job_id: int, state: str) -> None:
         "update reactor.jobs set state = $2, error = $3, finished_at = clock_timestamp() where id = $1",
         job_id,
         state,
-        "no such file" if state == "failed" else None,
+        "ValueError: no such file\n\n  File handlers.py, line 8" if state == "failed" else None,
     )
 
 
-@pytest.mark.parametrize(("last", "code", "state"), [("completed", 0, "completed"), ("failed", 1, "partial")])
+@pytest.mark.parametrize(
+    ("last", "said", "code", "state"),
+    [("completed", "completed", 0, "completed"), ("failed", "failed: ValueError: no such file", 1, "partial")],
+)
 async def test_lines_tell_of_each_change_and_the_exit_code_of_the_end(
-    database: str, connection: Connection, last: str, code: int, state: str
+    database: str, connection: Connection, last: str, said: str, code: int, state: str
 ) -> None:
     pipeline_id = uuid4()
     one, other = await insert(connection, pipeline_id)
@@ -74,7 +77,7 @@ async def test_lines_tell_of_each_change_and_the_exit_code_of_the_end(
         await end(connection, other, last)
         rest = (await process.stdout.read()).decode()
         assert await process.wait() == code
-    assert rest.startswith(f"job {other} work {last}")
+    assert rest.startswith(f"job {other} work {said}\n")
     assert rest.splitlines()[-1].startswith(f"pipeline {state}: ")
 
 

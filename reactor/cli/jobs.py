@@ -8,7 +8,7 @@ import click
 
 from reactor.cli.options import JOB_ID, json_option
 from reactor.cli.session import ask
-from reactor.cli.show import harmless, print_fields, print_json, print_table
+from reactor.cli.show import first_line, harmless, print_fields, print_json, print_table
 from reactor.database import Connection
 from reactor.duration import in_words
 from reactor.job import JobState
@@ -117,9 +117,9 @@ def _print_page(page: Page, limit: int, chosen: dict[str, Any]) -> None:
 def _note(job: dict[str, Any]) -> str:
     """The error of what failed; what the handler says of the rest."""
     if job["state"] in (JobState.FAILED, JobState.CANCELLED):
-        return job["error"] or ""
+        return first_line(job["error"] or "")
     if job["state"] == JobState.PENDING and job["error"]:
-        return f"last error: {job['error']}"
+        return f"last error: {first_line(job['error'])}"
     progress = "" if job["progress"] is None else f"{job['progress']:.0%}"
     return " ".join(filter(None, [progress, job["status_message"]]))
 
@@ -134,11 +134,10 @@ def _print_job(job: dict[str, Any]) -> None:
             click.secho(name.replace("_", " "), bold=True)
             print_table(
                 [column.upper() for column in columns],
-                [[_first_line(row[column]) for column in columns] for row in job[name]],
+                [[_in_a_line(row[column]) for column in columns] for row in job[name]],
                 stretchy=["ERROR", "RESULT", "NAME", "ATTEMPT_ID"],
             )
 
 
-def _first_line(value: object) -> object:
-    """A traceback would push all else off the screen; --json has it whole."""
-    return value.partition("\n")[0] if isinstance(value, str) else value
+def _in_a_line(value: object) -> object:
+    return first_line(value) if isinstance(value, str) else value

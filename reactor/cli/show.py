@@ -34,6 +34,11 @@ def harmless(text: object, lines: bool = False) -> str:
     return "".join(_visible(character, lines) for character in str(text))
 
 
+def first_line(text: str) -> str:
+    """A traceback would push all else off the screen; --json has it whole."""
+    return text.partition("\n")[0]
+
+
 def _visible(character: str, lines: bool) -> str:
     if character in "\n\t":
         return character if lines else {"\n": "\\n", "\t": "\\t"}[character]

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from reactor.cli.picture import Picture, Row, by_state
-from reactor.cli.show import STATE_COLOURS, harmless
+from reactor.cli.show import STATE_COLOURS, first_line, harmless
 from reactor.topic import Sign
 
 SHAPES = {
@@ -97,7 +97,7 @@ def _note(job: Row) -> str:
         return f"on {harmless(job['locked_by'])}{tries}  {harmless(job['status_message'] or '')}".rstrip()
     if job["state"] == "waiting":
         return f"for {job['waiting_on']:,} job{'' if job['waiting_on'] == 1 else 's'}"
-    return harmless((job["error"] or job["status_message"] or "").partition("\n")[0])
+    return harmless(first_line(job["error"] or job["status_message"] or ""))
 
 
 def _step_lines(steps: Sequence[Row], depth: int) -> Iterator[_Line]:
@@ -109,7 +109,7 @@ def _step_lines(steps: Sequence[Row], depth: int) -> Iterator[_Line]:
         yield 1, _indented(depth, Text(f"{done} of {len(steps)} steps", style="dim")), bar, Text()
     for step in live:
         name = _state(step["state"]).append(f" {harmless(step['name'])}")
-        yield 1, _indented(depth, name), Text(), Text(harmless((step["error"] or "").partition("\n")[0]), style="red")
+        yield 1, _indented(depth, name), Text(), Text(harmless(first_line(step["error"] or "")), style="red")
 
 
 def _fitting(lines: list[_Line], most: int) -> list[_Line]:

@@ -14,7 +14,7 @@ from rich.live import Live
 
 from reactor.cli.options import json_option
 from reactor.cli.picture import Picture, Row, by_state
-from reactor.cli.show import harmless
+from reactor.cli.show import first_line, harmless
 from reactor.cli.tree import STALE, draw
 from reactor.database import connect
 from reactor.errors import ReactorError
@@ -141,4 +141,4 @@ def _line(kind: str, row: Row) -> str:
         named = f"job {row['id']} {harmless(row['job_type'] or 'no type')}"
         said = row["error"] or row["status_message"]
     where = f" on {harmless(row['locked_by'])}" if row["state"] == "running" and kind == "job" else ""
-    return f"{named} {row['state']}{where}{f': {harmless(said)}' if said else ''}"
+    return f"{named} {row['state']}{where}{f': {harmless(first_line(said))}' if said else ''}"
