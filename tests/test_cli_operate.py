@@ -240,6 +240,8 @@ async def test_one_job_is_shown_in_full(reactor: Reactor, connection: Connection
     done = reactor("jobs", str(job_id))
     for words in ('"file": "grün.csv"', "year=2026", "steps", "day 1"):
         assert words in done.stdout
+    [headings] = [line.split() for line in done.stdout.splitlines() if line.startswith("NAME ")]
+    assert (headings[:2], headings[-1]) == (["NAME", "STATE"], "ERROR")
     job = json.loads(reactor("jobs", str(job_id), "--json").stdout)
     assert (job["payload"], job["steps"][0]["name"]) == ({"file": "grün.csv"}, "day 1")
     unknown = reactor("jobs", "999")

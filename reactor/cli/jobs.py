@@ -16,6 +16,8 @@ from reactor.look import Filters, Page, find_job, list_jobs
 from reactor.why import why as find_reasons
 
 _TELL_SECONDS = 2.0
+_FIRST_COLUMNS = ("number", "name", "state", "outcome", "pod")
+_LAST_COLUMNS = ("attempt_id", "worker_id", "result", "error")
 
 
 @click.command()
@@ -129,7 +131,7 @@ def _print_job(job: dict[str, Any]) -> None:
     print_fields({name: value for name, value in job.items() if name not in lists})
     for name in lists:
         if job[name]:
-            columns = list(job[name][0])
+            columns = sorted(job[name][0], key=_place)
             click.echo()
             click.secho(name.replace("_", " "), bold=True)
             print_table(
@@ -137,6 +139,13 @@ def _print_job(job: dict[str, Any]) -> None:
                 [[_in_a_line(row[column]) for column in columns] for row in job[name]],
                 stretchy=["ERROR", "RESULT", "NAME", "ATTEMPT_ID"],
             )
+
+
+def _place(column: str) -> int:
+    """JSON from the database comes in no order that means anything."""
+    if column in _FIRST_COLUMNS:
+        return _FIRST_COLUMNS.index(column) - len(_FIRST_COLUMNS)
+    return _LAST_COLUMNS.index(column) + 1 if column in _LAST_COLUMNS else 0
 
 
 def _in_a_line(value: object) -> object:
