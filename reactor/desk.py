@@ -27,6 +27,8 @@ _POLL_SECONDS = 2.0
 # Readers are told that nobody knows what happens; a database that restarts or fails over quickly is not worth it.
 _STALE_SECONDS = 5.0
 _JOIN_GAP_SECONDS = 0.005
+# Readers have been told that what they see is the present, however long the answer took: it may have waited for a lock.
+_LONGEST_GAP_SECONDS = 5.0
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 2.0
 _NEVER = float("inf")
@@ -139,7 +141,7 @@ class Desk:
         if not self.topics:
             return _NEVER
         # A database that takes long to answer is not asked all the time.
-        soonest = self._asked_at + max(self._gap, 2 * self._took)
+        soonest = self._asked_at + max(self._gap, min(2 * self._took, _LONGEST_GAP_SECONDS))
         if self._rung_at:
             return soonest
         return max(soonest, min(self._looks[0] if self._looks else _NEVER, self._asked_at + _POLL_SECONDS))

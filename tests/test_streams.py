@@ -645,6 +645,21 @@ async def test_a_database_that_does_not_answer_is_told_and_so_is_its_return(
             assert (await next_of(events, "pipeline")).id
 
 
+async def test_a_database_that_took_long_to_answer_is_not_left_alone_for_long(
+    feed: Feed, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its readers have been told that it is back: what they see has to be the present."""
+    monkeypatch.setattr("reactor.desk._LONGEST_GAP_SECONDS", 0.2)
+    pipeline_id = uuid4()
+    await insert(connection, pipeline_id)
+    reader = feed.join(pipeline_id, None)
+    await given(reader)
+    feed.desks["pipelines"]._took = 3600.0
+    await insert(connection, pipeline_id)
+    async with asyncio.timeout(20):
+        assert (await given(reader)).changes
+
+
 async def test_a_database_that_is_not_there_is_a_503_and_says_when_to_try_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
