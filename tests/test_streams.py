@@ -715,8 +715,8 @@ async def test_a_stream_ends_when_its_token_is_revoked(
     connection: Connection, start_server: StartServer, tmp_path: Path, until: Until
 ) -> None:
     token, tokens = "x" * 40, tmp_path / "tokens"
-    entry = f"anna:view:{hashlib.sha256(token.encode()).hexdigest()}\n"
-    tokens.write_text(entry)
+    entry, replaced_by = (f"anna:view:{hashlib.sha256(text.encode()).hexdigest()}\n" for text in (token, "y" * 40))
+    tokens.write_text(entry + replaced_by)
     server, pipeline_id = await start_server(TOKENS_FILE=tokens), uuid4()
     (job_id,) = await insert(connection, pipeline_id)
     watcher = Watcher(path_of(pipeline_id))
@@ -724,7 +724,7 @@ async def test_a_stream_ends_when_its_token_is_revoked(
     assert watcher.status == 401
     reading = asyncio.create_task(watcher.follow(server.address, headers={"authorization": f"Bearer {token}"}))
     await until(lambda: watcher.jobs)
-    tokens.write_text("")
+    tokens.write_text(replaced_by)
 
     async def has_ended() -> bool:
         await connection.execute("update reactor.jobs set attempts = attempts + 1 where id = $1", job_id)
