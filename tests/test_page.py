@@ -643,6 +643,7 @@ async def test_an_adopted_row_does_not_name_the_pipeline(tab: Any, site: Site) -
     seen = await tab(f"?pipeline={pipeline}")
     await expect(seen.page.locator("h1")).to_have_text("noop")
     await expect(seen.page).to_have_title("0 % noop · reactor")
+    await expect(seen.page.locator(".now")).to_contain_text(re.compile(r"^Nothing runs. noop #\d+ is next"))
 
 
 async def test_errors_tell_which_attempt_failed_and_how_long_ago(tab: Any, site: Site) -> None:

@@ -168,7 +168,9 @@ export class PipelineView {
   }
 
   #askWhy(row, running) {
-    const next = row.state === "running" && !running.length ? [...this.#store.jobs.values()].find((job) => job.state === "pending") ?? [...this.#store.jobs.values()].find((job) => job.state === "waiting") : null;
+    // Adopted rows are pending for ever, and never next.
+    const open = row.state === "running" && !running.length ? [...this.#store.jobs.values()].filter((job) => job.job_type !== null) : [];
+    const next = open.find((job) => job.state === "pending") ?? open.find((job) => job.state === "waiting");
     if ((next?.id ?? null) === this.#whyOf) return;
     this.#whyOf = next?.id ?? null;
     this.#why = null;
