@@ -389,11 +389,13 @@ async def test_steps_errors_attempts_and_waits_are_told(tab: Any, site: Site, br
 
 
 async def test_why_nothing_runs_is_told(tab: Any, site: Site) -> None:
-    pipeline = await site.submit([NewJob(job_type="nobody.knows.this")])
+    exact = {"id": 1234567890123456789, "digits": 19}
+    pipeline = await site.submit([NewJob(job_type="nobody.knows.this", payload=exact)])
     seen = await tab(f"?pipeline={pipeline}")
     await expect(seen.page.locator(".now")).to_contain_text("handler for nobody.knows.this")
     await seen.node("nobody.knows.this").click()
     await expect(seen.page.locator(".panel .why")).to_contain_text("handler for nobody.knows.this")
+    await expect(seen.page.get_by_label("Payload")).to_have_text(json.dumps(exact, indent=2))
 
 
 async def test_the_overview_tells_of_pods_queues_and_types(tab: Any, site: Site, broken: str) -> None:
