@@ -411,6 +411,22 @@ async def test_the_overview_tells_of_pods_queues_and_types(tab: Any, site: Site,
     await expect(seen.page.locator("main > .empty")).to_be_hidden()
 
 
+async def test_what_the_overview_was_refused_is_not_shown_as_none(tab: Any) -> None:
+    seen = await tab()
+
+    async def refuse(route: Any) -> None:
+        await route.fulfill(status=503, json={"detail": "The database is away."})
+
+    for path in ("queues", "workers", "stats*", "stats/history*"):
+        await seen.page.route(f"**/v1/{path}", refuse)
+    await seen.open("?view=overview")
+    await expect(seen.page.locator("main > .empty")).to_contain_text("The database is away.")
+    await expect(seen.page.locator(".tile b")).to_have_text(["\u2013"] * 6)
+    await expect(seen.page.locator(".tables .empty")).to_have_text(["not known now"] * 3)
+    queued = seen.page.get_by_role("img", name="Queued")
+    await expect(queued).to_have_accessible_name("Queued. due and not running: nothing known")
+
+
 async def test_charts_begin_at_zero_and_show_gaps_as_gaps(tab: Any) -> None:
     seen = await tab("?view=overview")
     scales, parts, drawn = await seen.page.evaluate("""async () => {
