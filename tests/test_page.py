@@ -247,6 +247,8 @@ async def test_a_tab_holds_one_stream_and_gives_it_back_when_nobody_looks(tab: A
     await seen.page.clock.fast_forward(61000)
     await expect(seen.connection).to_have_text("Paused")
     assert await seen.page.evaluate(OPEN_STREAMS) == 0
+    await seen.page.evaluate("window.dispatchEvent(new Event('online'))")
+    assert await seen.connection.text_content() == "Paused", "who is back on the net is not back in the tab"
     await site.fetch("update reactor.jobs set state = 'cancelled' where pipeline_id = $1::text::uuid", pipeline)
     await seen.page.evaluate(look, False)
     await expect(seen.state).to_have_text("cancelled")
@@ -770,6 +772,30 @@ async def test_a_tab_that_was_opened_in_the_background_gives_its_stream_back(tab
     await seen.page.clock.fast_forward(61000)
     await expect(seen.connection).to_have_text("Paused")
     assert await seen.page.evaluate(OPEN_STREAMS) == 0
+
+
+async def test_a_tab_that_asks_why_its_stream_failed_gives_it_back_all_the_same(
+    tab: Any, site: Site, until: Until
+) -> None:
+    seen = await tab("?view=overview")
+    held: list[Any] = []
+
+    async def fail(route: Any) -> None:
+        if route.request.resource_type == "eventsource":
+            await route.abort()
+        else:
+            held.append(route)
+
+    await seen.page.context.add_init_script(f"{COUNT_STREAMS} window.isHidden = true;")
+    await seen.page.clock.install()
+    await seen.page.route("**/v1/events?*", fail)
+    await seen.open()
+    await until(lambda: held)
+    await seen.page.clock.fast_forward(61000)
+    await expect(seen.connection).to_have_text("Paused")
+    await held[0].abort()
+    await seen.page.evaluate("new Promise((done) => setTimeout(done, 50))")
+    assert await seen.connection.text_content() == "Paused"
 
 
 async def test_a_view_that_was_left_asks_no_more(tab: Any, site: Site) -> None:
