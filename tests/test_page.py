@@ -1032,6 +1032,7 @@ async def test_progress_is_not_away_when_it_is_back_and_nothing_has_happened(
 
 async def test_a_database_that_is_away_behind_its_server_is_told(tab: Any, site: Site, host: Host) -> None:
     pipeline = await site.submit([NewJob(job_type="nobody.has.this")])
+    await site.fetch("update reactor.jobs set progress = 0.29 where pipeline_id = $1::text::uuid", pipeline)
     host.pages["/stale"] = f"""
         <script type="module" src="{site.address}reactor-progress.js"></script>
         <reactor-progress pipeline="{pipeline}"></reactor-progress>"""
@@ -1040,12 +1041,13 @@ async def test_a_database_that_is_away_behind_its_server_is_told(tab: Any, site:
     await expect(progress).to_have_attribute("data-state", "running")
     seen = await tab(f"?pipeline={pipeline}")
     await expect(seen.connection).to_have_text("Live")
+    await expect(seen.page.locator(".overall .percent")).to_have_text("29 %")
     banner = seen.page.locator(".banner")
     async with connect(site.url, name="test") as connection, connection.transaction():
         await connection.execute("lock table reactor.jobs in access exclusive mode")
         await expect(seen.connection).to_have_text("Stale")
         await expect(banner).to_contain_text("the database does not answer. What you see is from")
-        await expect(progress).to_contain_text("0 % · 0 of 1 jobs (stale)")
+        await expect(progress).to_contain_text("29 % · 0 of 1 jobs (stale)")
         await expect(progress).to_have_attribute("data-away", "")
     await expect(seen.connection).to_have_text("Live")
     await expect(banner).to_be_hidden()
