@@ -73,8 +73,8 @@ class Desk:
 
     def join(self, pipeline_id: UUID | None, cursor: Cursor | None, reset: str = "") -> Reader:
         topic = self.topics.get(pipeline_id) or self.topics.setdefault(pipeline_id, Topic(pipeline_id))
-        topic.watched_by += 1
         reader = Reader(topic, cursor, reset)
+        topic.watched_by.add(reader)
         self._joining.append(reader)
         self._wakeup.set()
         return reader
@@ -82,7 +82,7 @@ class Desk:
     def leave(self, reader: Reader) -> None:
         reader.is_gone = True
         reader.topic.readers.discard(reader)
-        reader.topic.watched_by -= 1
+        reader.topic.watched_by.discard(reader)
         if not reader.topic.watched_by:
             del self.topics[reader.topic.pipeline_id]
 

@@ -25,7 +25,7 @@ from reactor.lease import Worker
 from reactor.migrate import migrate
 from reactor.pipeline import Pipeline
 from reactor.settings import read_settings
-from reactor.topic import Batch, Reader
+from reactor.topic import Batch, Reader, Sign
 from reactor_http.app import create_app
 from reactor_http.edge import Edge
 from reactor_http.serve import serve_app
@@ -685,6 +685,37 @@ async def test_another_history_of_the_database_makes_open_streams_start_over(
     batch = await given(reader)
     assert (batch.is_snapshot, "failed over" in batch.reset) == (True, True)
     assert len(batch.changes) in (2, 3), "it may have looked before the second job was there"
+
+
+async def test_who_starts_over_is_told_that_the_database_is_away_but_not_that_it_is_back_before_all_else(
+    feed: Feed, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a failover that takes several attempts."""
+    pipeline_id = uuid4()
+    await insert(connection, pipeline_id)
+    reader, desk = feed.join(pipeline_id, None), feed.desks["pipelines"]
+    await given(reader)
+    ask, is_asked, is_back = desk._line.once, asyncio.Event(), asyncio.Event()
+
+    async def once(question: Any) -> Any:
+        if reader.reset:
+            is_asked.set()
+            await is_back.wait()
+        return await ask(question)
+
+    monkeypatch.setattr(desk._line, "once", once)
+    waiting = asyncio.create_task(reader.next())
+    assert desk._tip is not None
+    desk._tip = Cursor("0ther", desk._tip.snapshot)
+    desk.ring()
+    async with asyncio.timeout(20):
+        await is_asked.wait()
+        desk._show(Sign.STALE)
+        assert await waiting is Sign.STALE
+        desk._show(Sign.FRESH)
+        is_back.set()
+        assert (await given(reader)).is_snapshot
+        assert await reader.next() is Sign.FRESH
 
 
 async def test_rows_from_a_dump_of_another_server_are_changes_once_they_are_put_right(
