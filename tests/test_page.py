@@ -763,6 +763,20 @@ async def test_a_pipeline_that_is_removed_is_told_to_be_gone(tab: Any, site: Sit
     await expect(seen.page.get_by_role("button", name="Cancel pipeline")).to_be_hidden()
 
 
+async def test_a_refusal_that_is_not_the_servers_own_is_not_for_good(tab: Any, site: Site) -> None:
+    """Proxies answer 404 while nobody is behind them."""
+    seen = await tab("?view=overview")
+
+    async def nobody(route: Any) -> None:
+        await route.fulfill(status=404, body="default backend")
+
+    await seen.page.route("**/v1/events?*", nobody)
+    await seen.open()
+    await expect(seen.page.locator(".banner")).to_contain_text("The server answered 404.")
+    await seen.page.unroute("**/v1/events?*")
+    await expect(seen.connection).to_have_text("Live")
+
+
 async def test_a_tab_that_was_opened_in_the_background_gives_its_stream_back(tab: Any, site: Site) -> None:
     seen = await tab()
     await seen.page.context.add_init_script(f"{COUNT_STREAMS} window.isHidden = true;")

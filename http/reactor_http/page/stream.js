@@ -129,7 +129,8 @@ export class Stream {
 
   #failed(error) {
     if (this.#closed) return;
-    if (error instanceof api.Refused && [400, 403, 404, 422].includes(error.status)) {
+    // In our server's own words: a proxy that nobody is behind says 404, too.
+    if (error instanceof api.Refused && error.problem.detail && [400, 403, 404, 422].includes(error.status)) {
       this.#tell("gone", { words: error.words });
       return;
     }
