@@ -27,6 +27,8 @@ _POLL_SECONDS = 2.0
 # Readers are told that nobody knows what happens; a database that restarts or fails over quickly is not worth it.
 _STALE_SECONDS = 5.0
 _JOIN_GAP_SECONDS = 0.005
+# Readers have been told that what they see is the present, however long the answer took: it may have waited for a lock.
+_LONGEST_GAP_SECONDS = 5.0
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 2.0
 _NEVER = float("inf")
@@ -71,8 +73,8 @@ class Desk:
 
     def join(self, pipeline_id: UUID | None, cursor: Cursor | None, reset: str = "") -> Reader:
         topic = self.topics.get(pipeline_id) or self.topics.setdefault(pipeline_id, Topic(pipeline_id))
-        topic.watched_by += 1
         reader = Reader(topic, cursor, reset)
+        topic.watched_by.add(reader)
         self._joining.append(reader)
         self._wakeup.set()
         return reader
@@ -80,7 +82,7 @@ class Desk:
     def leave(self, reader: Reader) -> None:
         reader.is_gone = True
         reader.topic.readers.discard(reader)
-        reader.topic.watched_by -= 1
+        reader.topic.watched_by.discard(reader)
         if not reader.topic.watched_by:
             del self.topics[reader.topic.pipeline_id]
 
@@ -139,7 +141,7 @@ class Desk:
         if not self.topics:
             return _NEVER
         # A database that takes long to answer is not asked all the time.
-        soonest = self._asked_at + max(self._gap, 2 * self._took)
+        soonest = self._asked_at + max(self._gap, min(2 * self._took, _LONGEST_GAP_SECONDS))
         if self._rung_at:
             return soonest
         return max(soonest, min(self._looks[0] if self._looks else _NEVER, self._asked_at + _POLL_SECONDS))

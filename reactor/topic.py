@@ -115,7 +115,8 @@ class Reader:
                 batch = self.topic.since(self.stamp)
                 self.stamp = self.topic.stamp
                 return batch
-            if self._sign not in (None, self.topic.sign):
+            # Who starts over has not been told what happened meanwhile.
+            if self._sign not in (None, self.topic.sign) and (self._sign is Sign.FRESH or not self.reset):
                 self._sign = self.topic.sign
                 return self._sign
             self._wake.clear()
@@ -127,7 +128,7 @@ class Topic:
 
     def __init__(self, pipeline_id: UUID | None) -> None:
         self.pipeline_id = pipeline_id
-        self.watched_by = 0
+        self.watched_by: set[Reader] = set()
         self.readers: set[Reader] = set()
         """Those of them who are up to date but for what lies here."""
         self.stamp = 0
@@ -155,7 +156,7 @@ class Topic:
     def show(self, sign: Sign) -> None:
         if sign is not self.sign:
             self.sign = sign
-            for reader in self.readers:
+            for reader in self.watched_by:
                 reader.wake()
 
     def since(self, stamp: int) -> Batch:

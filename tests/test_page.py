@@ -247,6 +247,8 @@ async def test_a_tab_holds_one_stream_and_gives_it_back_when_nobody_looks(tab: A
     await seen.page.clock.fast_forward(61000)
     await expect(seen.connection).to_have_text("Paused")
     assert await seen.page.evaluate(OPEN_STREAMS) == 0
+    await seen.page.evaluate("window.dispatchEvent(new Event('online'))")
+    assert await seen.connection.text_content() == "Paused", "who is back on the net is not back in the tab"
     await site.fetch("update reactor.jobs set state = 'cancelled' where pipeline_id = $1::text::uuid", pipeline)
     await seen.page.evaluate(look, False)
     await expect(seen.state).to_have_text("cancelled")
@@ -389,11 +391,13 @@ async def test_steps_errors_attempts_and_waits_are_told(tab: Any, site: Site, br
 
 
 async def test_why_nothing_runs_is_told(tab: Any, site: Site) -> None:
-    pipeline = await site.submit([NewJob(job_type="nobody.knows.this")])
+    exact = {"id": 1234567890123456789, "digits": 19}
+    pipeline = await site.submit([NewJob(job_type="nobody.knows.this", payload=exact)])
     seen = await tab(f"?pipeline={pipeline}")
     await expect(seen.page.locator(".now")).to_contain_text("handler for nobody.knows.this")
     await seen.node("nobody.knows.this").click()
     await expect(seen.page.locator(".panel .why")).to_contain_text("handler for nobody.knows.this")
+    await expect(seen.page.get_by_label("Payload")).to_have_text(json.dumps(exact, indent=2))
 
 
 async def test_the_overview_tells_of_pods_queues_and_types(tab: Any, site: Site, broken: str) -> None:
@@ -407,6 +411,22 @@ async def test_the_overview_tells_of_pods_queues_and_types(tab: Any, site: Site,
     await expect(seen.page.locator("figure.chart svg")).to_have_count(4)
     await expect(seen.page.locator(".tile", has_text="Failed").locator("b")).not_to_have_text("0")
     await expect(seen.page.locator("main > .empty")).to_be_hidden()
+
+
+async def test_what_the_overview_was_refused_is_not_shown_as_none(tab: Any) -> None:
+    seen = await tab()
+
+    async def refuse(route: Any) -> None:
+        await route.fulfill(status=503, json={"detail": "The database is away."})
+
+    for path in ("queues", "workers", "stats*", "stats/history*"):
+        await seen.page.route(f"**/v1/{path}", refuse)
+    await seen.open("?view=overview")
+    await expect(seen.page.locator("main > .empty")).to_contain_text("The database is away.")
+    await expect(seen.page.locator(".tile b")).to_have_text(["\u2013"] * 6)
+    await expect(seen.page.locator(".tables .empty")).to_have_text(["not known now"] * 3)
+    queued = seen.page.get_by_role("img", name="Queued")
+    await expect(queued).to_have_accessible_name("Queued. due and not running: nothing known")
 
 
 async def test_charts_begin_at_zero_and_show_gaps_as_gaps(tab: Any) -> None:
@@ -643,6 +663,7 @@ async def test_an_adopted_row_does_not_name_the_pipeline(tab: Any, site: Site) -
     seen = await tab(f"?pipeline={pipeline}")
     await expect(seen.page.locator("h1")).to_have_text("noop")
     await expect(seen.page).to_have_title("0 % noop · reactor")
+    await expect(seen.page.locator(".now")).to_contain_text(re.compile(r"^Nothing runs. noop #\d+ is next"))
 
 
 async def test_errors_tell_which_attempt_failed_and_how_long_ago(tab: Any, site: Site) -> None:
@@ -742,6 +763,20 @@ async def test_a_pipeline_that_is_removed_is_told_to_be_gone(tab: Any, site: Sit
     await expect(seen.page.get_by_role("button", name="Cancel pipeline")).to_be_hidden()
 
 
+async def test_a_refusal_that_is_not_the_servers_own_is_not_for_good(tab: Any, site: Site) -> None:
+    """Proxies answer 404 while nobody is behind them."""
+    seen = await tab("?view=overview")
+
+    async def nobody(route: Any) -> None:
+        await route.fulfill(status=404, body="default backend")
+
+    await seen.page.route("**/v1/events?*", nobody)
+    await seen.open()
+    await expect(seen.page.locator(".banner")).to_contain_text("The server answered 404.")
+    await seen.page.unroute("**/v1/events?*")
+    await expect(seen.connection).to_have_text("Live")
+
+
 async def test_a_tab_that_was_opened_in_the_background_gives_its_stream_back(tab: Any, site: Site) -> None:
     seen = await tab()
     await seen.page.context.add_init_script(f"{COUNT_STREAMS} window.isHidden = true;")
@@ -751,6 +786,30 @@ async def test_a_tab_that_was_opened_in_the_background_gives_its_stream_back(tab
     await seen.page.clock.fast_forward(61000)
     await expect(seen.connection).to_have_text("Paused")
     assert await seen.page.evaluate(OPEN_STREAMS) == 0
+
+
+async def test_a_tab_that_asks_why_its_stream_failed_gives_it_back_all_the_same(
+    tab: Any, site: Site, until: Until
+) -> None:
+    seen = await tab("?view=overview")
+    held: list[Any] = []
+
+    async def fail(route: Any) -> None:
+        if route.request.resource_type == "eventsource":
+            await route.abort()
+        else:
+            held.append(route)
+
+    await seen.page.context.add_init_script(f"{COUNT_STREAMS} window.isHidden = true;")
+    await seen.page.clock.install()
+    await seen.page.route("**/v1/events?*", fail)
+    await seen.open()
+    await until(lambda: held)
+    await seen.page.clock.fast_forward(61000)
+    await expect(seen.connection).to_have_text("Paused")
+    await held[0].abort()
+    await seen.page.evaluate("new Promise((done) => setTimeout(done, 50))")
+    assert await seen.connection.text_content() == "Paused"
 
 
 async def test_a_view_that_was_left_asks_no_more(tab: Any, site: Site) -> None:
@@ -987,6 +1046,7 @@ async def test_progress_is_not_away_when_it_is_back_and_nothing_has_happened(
 
 async def test_a_database_that_is_away_behind_its_server_is_told(tab: Any, site: Site, host: Host) -> None:
     pipeline = await site.submit([NewJob(job_type="nobody.has.this")])
+    await site.fetch("update reactor.jobs set progress = 0.29 where pipeline_id = $1::text::uuid", pipeline)
     host.pages["/stale"] = f"""
         <script type="module" src="{site.address}reactor-progress.js"></script>
         <reactor-progress pipeline="{pipeline}"></reactor-progress>"""
@@ -995,12 +1055,13 @@ async def test_a_database_that_is_away_behind_its_server_is_told(tab: Any, site:
     await expect(progress).to_have_attribute("data-state", "running")
     seen = await tab(f"?pipeline={pipeline}")
     await expect(seen.connection).to_have_text("Live")
+    await expect(seen.page.locator(".overall .percent")).to_have_text("29 %")
     banner = seen.page.locator(".banner")
     async with connect(site.url, name="test") as connection, connection.transaction():
         await connection.execute("lock table reactor.jobs in access exclusive mode")
         await expect(seen.connection).to_have_text("Stale")
         await expect(banner).to_contain_text("the database does not answer. What you see is from")
-        await expect(progress).to_contain_text("0 % · 0 of 1 jobs (stale)")
+        await expect(progress).to_contain_text("29 % · 0 of 1 jobs (stale)")
         await expect(progress).to_have_attribute("data-away", "")
     await expect(seen.connection).to_have_text("Live")
     await expect(banner).to_be_hidden()

@@ -25,7 +25,7 @@ from reactor.lease import Worker
 from reactor.migrate import migrate
 from reactor.pipeline import Pipeline
 from reactor.settings import read_settings
-from reactor.topic import Batch, Reader
+from reactor.topic import Batch, Reader, Sign
 from reactor_http.app import create_app
 from reactor_http.edge import Edge
 from reactor_http.serve import serve_app
@@ -645,6 +645,21 @@ async def test_a_database_that_does_not_answer_is_told_and_so_is_its_return(
             assert (await next_of(events, "pipeline")).id
 
 
+async def test_a_database_that_took_long_to_answer_is_not_left_alone_for_long(
+    feed: Feed, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its readers have been told that it is back: what they see has to be the present."""
+    monkeypatch.setattr("reactor.desk._LONGEST_GAP_SECONDS", 0.2)
+    pipeline_id = uuid4()
+    await insert(connection, pipeline_id)
+    reader = feed.join(pipeline_id, None)
+    await given(reader)
+    feed.desks["pipelines"]._took = 3600.0
+    await insert(connection, pipeline_id)
+    async with asyncio.timeout(20):
+        assert (await given(reader)).changes
+
+
 async def test_a_database_that_is_not_there_is_a_503_and_says_when_to_try_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -670,6 +685,37 @@ async def test_another_history_of_the_database_makes_open_streams_start_over(
     batch = await given(reader)
     assert (batch.is_snapshot, "failed over" in batch.reset) == (True, True)
     assert len(batch.changes) in (2, 3), "it may have looked before the second job was there"
+
+
+async def test_who_starts_over_is_told_that_the_database_is_away_but_not_that_it_is_back_before_all_else(
+    feed: Feed, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a failover that takes several attempts."""
+    pipeline_id = uuid4()
+    await insert(connection, pipeline_id)
+    reader, desk = feed.join(pipeline_id, None), feed.desks["pipelines"]
+    await given(reader)
+    ask, is_asked, is_back = desk._line.once, asyncio.Event(), asyncio.Event()
+
+    async def once(question: Any) -> Any:
+        if reader.reset:
+            is_asked.set()
+            await is_back.wait()
+        return await ask(question)
+
+    monkeypatch.setattr(desk._line, "once", once)
+    waiting = asyncio.create_task(reader.next())
+    assert desk._tip is not None
+    desk._tip = Cursor("0ther", desk._tip.snapshot)
+    desk.ring()
+    async with asyncio.timeout(20):
+        await is_asked.wait()
+        desk._show(Sign.STALE)
+        assert await waiting is Sign.STALE
+        desk._show(Sign.FRESH)
+        is_back.set()
+        assert (await given(reader)).is_snapshot
+        assert await reader.next() is Sign.FRESH
 
 
 async def test_rows_from_a_dump_of_another_server_are_changes_once_they_are_put_right(
@@ -700,8 +746,8 @@ async def test_a_stream_ends_when_its_token_is_revoked(
     connection: Connection, start_server: StartServer, tmp_path: Path, until: Until
 ) -> None:
     token, tokens = "x" * 40, tmp_path / "tokens"
-    entry = f"anna:view:{hashlib.sha256(token.encode()).hexdigest()}\n"
-    tokens.write_text(entry)
+    entry, replaced_by = (f"anna:view:{hashlib.sha256(text.encode()).hexdigest()}\n" for text in (token, "y" * 40))
+    tokens.write_text(entry + replaced_by)
     server, pipeline_id = await start_server(TOKENS_FILE=tokens), uuid4()
     (job_id,) = await insert(connection, pipeline_id)
     watcher = Watcher(path_of(pipeline_id))
@@ -709,7 +755,7 @@ async def test_a_stream_ends_when_its_token_is_revoked(
     assert watcher.status == 401
     reading = asyncio.create_task(watcher.follow(server.address, headers={"authorization": f"Bearer {token}"}))
     await until(lambda: watcher.jobs)
-    tokens.write_text("")
+    tokens.write_text(replaced_by)
 
     async def has_ended() -> bool:
         await connection.execute("update reactor.jobs set attempts = attempts + 1 where id = $1", job_id)

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from uuid import UUID
 
 from starlette.requests import Request
@@ -75,12 +76,13 @@ async def stream_caller(request: Request, pipeline_id: UUID | None) -> Caller:
         raise _unknown(str(error), _MAKE_ANOTHER) from None
     if grant.expires_at <= await edge.clock.now():
         raise _unknown("The stream token has expired.", _MAKE_ANOTHER)
-    if not edge.tokens.allow(grant.name, Permission.VIEW):
+    maker = next((one for one in edge.tokens.holders(Permission.VIEW) if edge.signer.mark(one) == grant.mark), None)
+    if maker is None:
         raise _unknown("The token that this stream token was made with is no longer valid.")
     if grant.pipeline_id is not None and grant.pipeline_id != pipeline_id:
         wanted = "all pipelines" if pipeline_id is None else "this one"
         raise Problem(403, f"The stream token is for another pipeline, not for {wanted}.")
-    return _keep(request, Caller(grant.name, frozenset({Permission.VIEW})))
+    return _keep(request, replace(maker, permissions=frozenset({Permission.VIEW})))
 
 
 def _identify(request: Request) -> Caller:

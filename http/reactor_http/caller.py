@@ -1,6 +1,6 @@
 """Somebody who asks, and what they may do."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -14,6 +14,8 @@ class Permission(StrEnum):
 class Caller:
     name: str
     permissions: frozenset[Permission]
+    digest: bytes = field(default=b"", repr=False)
+    """Of the token: two may have the same name, and one of them be revoked."""
 
 
 ANYBODY = Caller("anonymous", frozenset(Permission))

@@ -50,7 +50,7 @@ async def _stream(request: Request, pipeline: UUID | None) -> Response:
         cursor,
         reset=reset,
         follows=asked.follow,
-        is_welcome=lambda: not edge.tokens.are_configured or edge.tokens.allow(caller.name, Permission.VIEW),
+        is_welcome=lambda: not edge.tokens.are_configured or edge.tokens.allow(caller, Permission.VIEW),
     )
     return stream or Response(status_code=204)
 

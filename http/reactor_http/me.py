@@ -51,7 +51,7 @@ async def stream_tokens(request: Request) -> JSONResponse:
     asked = await read_body(request, StreamTokenAsked)
     edge = edge_of(request)
     expires_at = await edge.clock.now() + asked.ttl_seconds
-    token, grant = edge.signer.sign(caller(request).name, asked.pipeline_id, expires_at)
+    token, grant = edge.signer.sign(caller(request), asked.pipeline_id, expires_at)
     said = datetime.fromtimestamp(grant.expires_at, UTC).isoformat()
     return JSONResponse({"token": token, "expires_at": said}, 201, headers=_PRIVATE)
 

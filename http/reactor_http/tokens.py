@@ -6,7 +6,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from reactor.errors import SettingsInvalid
@@ -64,9 +64,12 @@ class Tokens:
                 found = caller
         return found
 
-    def allow(self, name: str, permission: Permission) -> bool:
-        """Whether somebody of this name has a token with the permission: no longer, once it is revoked."""
-        return any(caller.name == name and permission in caller.permissions for _, caller in self._entries())
+    def allow(self, caller: Caller, permission: Permission) -> bool:
+        """Whether this caller's token has the permission: no longer, once it is revoked."""
+        return any(hmac.compare_digest(one.digest, caller.digest) for one in self.holders(permission))
+
+    def holders(self, permission: Permission) -> Iterator[Caller]:
+        return (caller for _, caller in self._entries() if permission in caller.permissions)
 
     def _entries(self) -> _Entries:
         if self._file is not None and self._clock() - self._looked_at >= _LOOK_EVERY_SECONDS:
@@ -144,7 +147,8 @@ def _entry(word: str) -> tuple[bytes, Caller] | str:
         return f"{name} has a permission that does not exist; there are {', '.join(Permission)}."
     if not _HASH.fullmatch(digest):
         return f"{name}'s token is not given as its SHA-256 in 64 small hexadecimal digits."
-    return bytes.fromhex(digest), Caller(name, frozenset(Permission(word) for word in allowed.split("+")))
+    known = bytes.fromhex(digest)
+    return known, Caller(name, frozenset(Permission(word) for word in allowed.split("+")), known)
 
 
 def _checked(entries: _Entries, complaints: list[str], source: str) -> _Entries:

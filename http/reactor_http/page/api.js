@@ -56,6 +56,10 @@ export async function probe(address) {
   }
 }
 
+/** Whole numbers beyond what JavaScript can hold keep their digits, in browsers that have a way to: payloads are full of them. */
+const exact = (key, value, context) =>
+  (JSON.rawJSON && typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(context?.source) ? JSON.rawJSON(context.source) : value);
+
 async function call(method, path, body) {
   const token = sessionStorage.getItem(KEPT);
   const headers = { accept: "application/json" };
@@ -73,7 +77,7 @@ async function call(method, path, body) {
     await renewToken();
     return call(method, path, body);
   }
-  const answer = await response.json().catch(() => ({}));
+  const answer = await response.text().then((text) => JSON.parse(text, exact)).catch(() => ({}));
   if (!response.ok) throw new Refused(response.status, answer);
   return answer;
 }

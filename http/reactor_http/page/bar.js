@@ -4,15 +4,17 @@ import { h, setAttribute } from "./dom.js";
 
 const ORDER = ["completed", "partial", "failed", "cancelled", "running", "pending", "waiting"];
 
+/** Whole percents, rounded down: only what is done is 100. (29 of 100 is 28.999999999999996 of them, as JavaScript reckons.) */
+export const percent = (fraction) => Math.floor(fraction * 100 + 1e-6);
+
 export function bar(label) {
   const fill = h("span", { class: "fill" });
   const element = h("span", { class: "bar", role: "progressbar", "aria-label": label, "aria-valuemin": 0, "aria-valuemax": 100 }, fill);
   return {
     element,
     set(fraction, state = "running") {
-      const percent = Math.floor((fraction ?? 0) * 1000) / 10;
-      setAttribute(element, "aria-valuenow", Math.floor(percent));
-      fill.style.width = `${percent}%`;
+      setAttribute(element, "aria-valuenow", percent(fraction ?? 0));
+      fill.style.width = `${percent((fraction ?? 0) * 10) / 10}%`;
       fill.className = `fill is-${state}`;
     },
   };

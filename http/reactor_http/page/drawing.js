@@ -1,6 +1,6 @@
 // Draws a pipeline's layout, and keeps the drawing up to date without drawing it anew.
 
-import { shares } from "./bar.js";
+import { percent, shares } from "./bar.js";
 import { h, setAttribute, setChildren, setText, svg } from "./dom.js";
 import { layout } from "./graph.js";
 import { setShape, shape, STATES } from "./state.js";
@@ -153,7 +153,7 @@ function manyWords(counts) {
 
 function oneWords(row) {
   if (row.state === "running") {
-    const progress = row.progress === null ? duration(between(row.started_at ?? row.locked_at)) : `${Math.floor(row.progress * 100)} %`;
+    const progress = row.progress === null ? duration(between(row.started_at ?? row.locked_at)) : `${percent(row.progress)} %`;
     return `${progress} on ${row.locked_by ?? "?"}`;
   }
   if (row.state === "waiting") return `waits for ${row.waiting_on} ${row.waiting_on === 1 ? "job" : "jobs"}`;

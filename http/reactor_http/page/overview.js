@@ -12,6 +12,7 @@ const SOON = 2000; // after an event, what is queued and who works
 const SELDOM = 10000; // figures over many jobs, which cost the database more
 const SPANS = { 60: "hour", 360: "6 hours", 1440: "day" };
 const KEPT = 720; // samples of the queue depth: an hour of them
+const UNKNOWN = "not known now";
 
 export class OverviewView {
   #params; #timer = null; #closed = false; #stream; #asked = 0; #depth = []; #answers = null; #soon = null; #missing = []; #figures = null;
@@ -59,7 +60,7 @@ export class OverviewView {
         const [history, stats, { workers }, { queues, draining }] = await this.#ask(paths);
         if (asked !== this.#asked || this.#closed) return;
         this.#answers = { history, stats, workers, queues, draining };
-        this.#depth = [...this.#depth, [now(), sum(queues, "due")]].slice(-KEPT);
+        this.#depth = [...this.#depth, [now(), queues && sum(queues, "due")]].slice(-KEPT);
         this.#draw();
       }
     } catch (error) {
@@ -73,7 +74,7 @@ export class OverviewView {
 
   /** Figures over many jobs can be refused or too slow while the rest is well: then the rest is shown, and what is missing is said. */
   async #ask(paths) {
-    const nothing = [{ minutes: Number(this.#minutes), bucket_seconds: 60, buckets: [], durations: [] }, { types: [] }, { workers: [] }, { queues: [], draining: false }];
+    const nothing = [{ minutes: Number(this.#minutes), bucket_seconds: 60, buckets: [], durations: [], missing: true }, { types: null }, { workers: null }, { queues: null, draining: false }];
     const ask = (index, missing) => api.get(paths[index]).catch((error) => {
       if (!(error instanceof api.Refused)) throw error;
       missing.push(error.words);
@@ -100,17 +101,19 @@ export class OverviewView {
 
   #drawTiles() {
     const { history, workers, queues, draining } = this.#answers;
-    const oldest = queues.reduce((most, queue) => Math.max(most, queue.oldest_due_seconds ?? 0), 0);
-    const alive = workers.filter((worker) => worker.is_alive);
+    const oldest = queues?.reduce((most, queue) => Math.max(most, queue.oldest_due_seconds ?? 0), 0);
+    const alive = workers?.filter((worker) => worker.is_alive);
     const failed = sum(history.buckets, "failed");
     const finished = sum(history.buckets, "finished");
+    // What was not answered is not none.
+    const tile = (name, known, tell) => [name, ...(known ? tell() : ["–", UNKNOWN])];
     const tiles = [
-      ["Running", number(sum(queues, "running")), `of ${number(sum(alive, "capacity"))} places`],
-      ["Queued", number(sum(queues, "due")), `${number(sum(queues, "scheduled"))} for later, ${number(sum(queues, "waiting"))} wait for others`],
-      ["Oldest queued job", oldest ? duration(oldest) : "–", oldest ? "since it was due" : "nothing waits for a pod"],
-      ["Ended", number(finished), `in the last ${SPANS[this.#minutes]}`],
-      ["Failed", number(failed), finished ? `${((failed / finished) * 100).toFixed(1)} % of those that ended` : "nothing ended"],
-      ["Pods", number(new Set(alive.map((worker) => worker.pod)).size), draining ? "draining: no job is started" : `${number(alive.length)} worker ${alive.length === 1 ? "process" : "processes"}`],
+      tile("Running", queues && alive, () => [number(sum(queues, "running")), `of ${number(sum(alive, "capacity"))} places`]),
+      tile("Queued", queues, () => [number(sum(queues, "due")), `${number(sum(queues, "scheduled"))} for later, ${number(sum(queues, "waiting"))} wait for others`]),
+      tile("Oldest queued job", queues, () => [oldest ? duration(oldest) : "–", oldest ? "since it was due" : "nothing waits for a pod"]),
+      tile("Ended", !history.missing, () => [number(finished), `in the last ${SPANS[this.#minutes]}`]),
+      tile("Failed", !history.missing, () => [number(failed), finished ? `${((failed / finished) * 100).toFixed(1)} % of those that ended` : "nothing ended"]),
+      tile("Pods", alive, () => [number(new Set(alive.map((worker) => worker.pod)).size), draining ? "draining: no job is started" : `${number(alive.length)} worker ${alive.length === 1 ? "process" : "processes"}`]),
     ];
     if (this.#facts.childElementCount !== tiles.length) this.#facts.replaceChildren(...tiles.map(([name]) => h("div", { class: "tile" }, h("span", { class: "muted" }, name), h("b", {}), h("span", { class: "muted" }))));
     tiles.forEach(([name, value, more], index) => {
@@ -174,10 +177,10 @@ function short(value) {
 }
 
 function simple(label, headings, rows, nothing) {
-  const content = rows.length
+  const content = rows?.length
     ? h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label },
       h("table", { class: "simple" }, h("thead", {}, h("tr", {}, headings.map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, rows.map((row) => h("tr", {}, row.map((value) => h("td", {}, value)))))))
-    : h("p", { class: "empty" }, nothing);
+    : h("p", { class: "empty" }, rows ? nothing : UNKNOWN);
   return h("section", {}, h("h2", {}, label), content);
 }
 
@@ -188,7 +191,7 @@ function load(worker) {
 }
 
 function pods(workers) {
-  const rows = workers.map((worker) => {
+  const rows = workers?.map((worker) => {
     const counts = worker.counts ?? {};
     return [
       h("span", {}, shape(worker.is_alive ? "completed" : "failed", worker.is_alive ? "alive" : "dead"), " ", worker.pod),
@@ -203,7 +206,7 @@ function pods(workers) {
 const counted = (count) => (count === undefined ? "–" : number(count));
 
 function queuesTable(queues) {
-  const rows = queues.map((queue) => [
+  const rows = queues?.map((queue) => [
     queue.queue, queue.paused ? "paused" : "open", `${number(queue.running)}${queue.max_running === null ? "" : ` of ${number(queue.max_running)}`}`, number(queue.due),
     number(queue.scheduled), number(queue.waiting), queue.oldest_due_seconds === null ? "–" : duration(queue.oldest_due_seconds),
   ]);
@@ -211,8 +214,8 @@ function queuesTable(queues) {
 }
 
 function types(rows) {
-  const shown = rows.filter(({ state }) => ENDED.has(state)).sort((a, b) => (a.job_type ?? "").localeCompare(b.job_type ?? "") || a.state.localeCompare(b.state));
-  return simple("Ended in the last day, by type", ["Type", "State", "Jobs", "Average", "p50", "p95", "Retried"], shown.map((row) => [
+  const shown = rows?.filter(({ state }) => ENDED.has(state)).sort((a, b) => (a.job_type ?? "").localeCompare(b.job_type ?? "") || a.state.localeCompare(b.state));
+  return simple("Ended in the last day, by type", ["Type", "State", "Jobs", "Average", "p50", "p95", "Retried"], shown?.map((row) => [
     row.job_type ?? "(adopted rows)", h("span", { class: "nowrap" }, shape(row.state), " ", row.state), number(row.count), duration(row.average_seconds), duration(row.p50_seconds), duration(row.p95_seconds), number(row.retried),
   ]), "Nothing has ended yet.");
 }

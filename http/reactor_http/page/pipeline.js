@@ -3,7 +3,7 @@
 import * as address from "./address.js";
 import * as api from "./api.js";
 import { pipelineButtons } from "./act.js";
-import { shares } from "./bar.js";
+import { percent, shares } from "./bar.js";
 import { h, setAttribute, setChildren, setText } from "./dom.js";
 import { Drawing } from "./drawing.js";
 import { Errors, failures } from "./errors.js";
@@ -85,7 +85,7 @@ export class PipelineView {
   #retitle() {
     const { state, progress } = this.#store.pipeline;
     const name = this.#store.first?.job_type ?? "pipeline";
-    this.#app.setTitle(`${state === "running" ? `${Math.floor(progress * 100)} %` : state} ${name}`);
+    this.#app.setTitle(`${state === "running" ? `${percent(progress)} %` : state} ${name}`);
   }
 
   #openNode(node) {
@@ -107,7 +107,7 @@ export class PipelineView {
     this.#buttons.element.hidden = Boolean(this.#gone);
     this.#drawTimes(row);
     this.#bar.set(row);
-    setText(this.#percent, `${Math.floor(row.progress * 100)} %`);
+    setText(this.#percent, `${percent(row.progress)} %`);
     this.#drawLegend(row);
     this.#drawNow(row);
     const wrong = failures(this.#store).length;
@@ -150,7 +150,7 @@ export class PipelineView {
       const line = this.#runs.get(job.id) ?? h("p", {}, shape("running"), h("a", { "data-view": true }, `${job.job_type ?? "(adopted row)"} #${job.id}`), h("span", { class: "muted" }));
       this.#runs.set(job.id, line);
       setAttribute(line.children[1], "href", address.to({ ...this.#params, job: job.id }));
-      const progress = job.progress === null ? "" : `${Math.floor(job.progress * 100)} % · `;
+      const progress = job.progress === null ? "" : `${percent(job.progress)} % · `;
       setText(line.lastChild, `${progress}on ${job.locked_by ?? "?"} for ${duration(between(job.locked_at))}${job.status_message ? ` · ${job.status_message}` : ""}`);
       return line;
     });
@@ -168,7 +168,9 @@ export class PipelineView {
   }
 
   #askWhy(row, running) {
-    const next = row.state === "running" && !running.length ? [...this.#store.jobs.values()].find((job) => job.state === "pending") ?? [...this.#store.jobs.values()].find((job) => job.state === "waiting") : null;
+    // Adopted rows are pending for ever, and never next.
+    const open = row.state === "running" && !running.length ? [...this.#store.jobs.values()].filter((job) => job.job_type !== null) : [];
+    const next = open.find((job) => job.state === "pending") ?? open.find((job) => job.state === "waiting");
     if ((next?.id ?? null) === this.#whyOf) return;
     this.#whyOf = next?.id ?? null;
     this.#why = null;

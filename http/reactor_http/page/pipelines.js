@@ -2,7 +2,7 @@
 
 import * as address from "./address.js";
 import * as api from "./api.js";
-import { shares } from "./bar.js";
+import { percent, shares } from "./bar.js";
 import { h, setAttribute, setText } from "./dom.js";
 import { Frame } from "./frame.js";
 import { badge } from "./state.js";
@@ -157,11 +157,11 @@ export class PipelinesView {
     const name = cell("name", link, id);
     const scope = cell("scope");
     const bar = shares();
-    const percent = h("span", { class: "percent" });
+    const done = h("span", { class: "percent" });
     const count = cell("count");
     const created = cell("age");
     const lasted = cell("duration");
-    const element = h("div", { role: "row", class: "row" }, cell("state", state.element), name, scope, cell("progress", bar.element, percent), count, created, lasted);
+    const element = h("div", { role: "row", class: "row" }, cell("state", state.element), name, scope, cell("progress", bar.element, done), count, created, lasted);
     return {
       element,
       update(row) {
@@ -173,7 +173,7 @@ export class PipelinesView {
         setText(scope, row.scope ?? "");
         setAttribute(scope, "title", row.scope ?? "");
         bar.set(row);
-        setText(percent, `${Math.floor(row.progress * 100)} %`);
+        setText(done, `${percent(row.progress)} %`);
         setText(count, number(row.jobs));
         setText(created, age(row.created_at));
         setAttribute(created, "title", date(row.created_at));

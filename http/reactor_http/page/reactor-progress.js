@@ -141,7 +141,8 @@ class ReactorProgress extends HTMLElement {
 
   #draw() {
     const row = this.#pipeline;
-    const percent = row ? Math.floor(row.progress * 100) : 0;
+    // 29 of 100 is 28.999999999999996 of them, as JavaScript reckons.
+    const percent = row ? Math.floor(row.progress * 100 + 1e-6) : 0;
     const away = this.#failures > 0 || this.#stale;
     this.#label.textContent = this.getAttribute("label") ?? "";
     this.#words.textContent = (row ? words(row, percent) : "…") + (this.#stale ? " (stale)" : away ? " (reconnecting)" : "");

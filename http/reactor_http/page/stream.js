@@ -33,7 +33,7 @@ export class Stream {
   }
 
   #listeners = [
-    ["online", () => this.retry()],
+    ["online", () => this.#state !== "paused" && this.retry()],
     ["pagehide", () => this.#drop()],
     ["pageshow", (event) => event.persisted && this.retry()],
     ["visibilitychange", () => this.#seen()],
@@ -53,7 +53,9 @@ export class Stream {
     if (!this.#closed) this.#connect();
   }
 
+  /** Also what is still on its way: an address, or the reason of a failure. */
   #drop() {
+    this.#opened += 1;
     clearTimeout(this.#timer);
     this.#source?.close();
     this.#source = null;
@@ -127,7 +129,8 @@ export class Stream {
 
   #failed(error) {
     if (this.#closed) return;
-    if (error instanceof api.Refused && [400, 403, 404, 422].includes(error.status)) {
+    // In our server's own words: a proxy that nobody is behind says 404, too.
+    if (error instanceof api.Refused && error.problem.detail && [400, 403, 404, 422].includes(error.status)) {
       this.#tell("gone", { words: error.words });
       return;
     }
