@@ -206,6 +206,7 @@ class Context:
         if self._steps is not None and self._steps.in_parallel:
             raise TransactionInParallel
         completed_before = 0 if self._steps is None else self._steps.logbook.held_back
+        chained_before = len(self._children)
         try:
             if self._transaction is None:
                 async with self._root() as connection:
@@ -214,6 +215,7 @@ class Context:
                 async with self._transaction.connection.transaction():
                     yield self._transaction.connection
         except BaseException as error:
+            del self._children[chained_before:]
             if self._steps is not None:
                 self._steps.logbook.undo(completed_before, error)
             raise

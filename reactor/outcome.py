@@ -75,7 +75,7 @@ class Snooze(Exception):
     def __init__(self, after: float | timedelta, message: str | None = None) -> None:
         super().__init__(message or "The handler asked to be called later.")
         self.after_seconds = in_seconds(after)
-        self.message = message
+        self.message = None if message is None else str(message)
 
 
 class Skip(Exception):

@@ -81,6 +81,10 @@ class Runner:
         self._loop: asyncio.AbstractEventLoop
         self._pace = Pace()
         self._wakeup = asyncio.Event()
+        self._opened = asyncio.Event()
+        """It has a crew, or will never have one."""
+        self._claiming_one = asyncio.Lock()
+        """No stock is taken between the claim of a single job and our knowing of it: it would be given back."""
         self._claims = not plan.inherits
         self._stopping = False
         self._budget = plan.max_jobs
@@ -150,6 +154,7 @@ class Runner:
                 self._crew = Crew(self.worker, self._registry, self._begun, self.counts, services)
                 self._crew.is_closed = self._stopping
                 self._has_crew = True
+                self._opened.set()
                 self._crew.on_ended = self._on_ended
                 self._crew.on_worn = lambda: self.on_worn()
                 async with asyncio.TaskGroup() as tasks:
@@ -165,22 +170,30 @@ class Runner:
                 if self._is_begun_ours and not self._crew.is_worn:
                     self._begun.close()
         finally:
+            self._opened.set()
             pool.terminate()
             await self._line.close()
             await line.close()
 
     async def run_job(self, job_id: int) -> JobState | None:
         """Runs this one job now, in the way that every job is run. None: it can't be had, and nothing has changed."""
+        await self._opened.wait()
+        if not self._has_crew:
+            return None
         async with connect(self._plan.url, name=f"reactor run {self.worker.pod}", prepares=False) as connection:
             job_type = await connection.fetchval("select job_type from reactor.jobs where id = $1", job_id)
             if job_type not in self._registry.job_types:
                 log.warning("no handler for this job", job_id=job_id, job_type=job_type)
                 return None
-            job = await claim_one(connection, self.worker, job_id, self._registry.job_types[job_type])
-        if job is None:
-            return None
-        ended = self._crew.wait_for(job)
-        self._crew.take([job])
+            async with self._claiming_one:
+                job = await claim_one(connection, self.worker, job_id, self._registry.job_types[job_type])
+                if job is None:
+                    return None
+                if self._crew.is_closed:  # nobody may be there any more to give it back
+                    await give_back_unbegun(connection, {job.id: job.attempt_id})
+                    return None
+                ended = self._crew.wait_for(job)
+                self._crew.take([job])
         return await ended
 
     async def _turn_after_turn(self) -> None:
@@ -298,8 +311,9 @@ class Runner:
         No claim is under way meanwhile, so whatever we hold we know of before we ask.
         """
         self._next_stock = self._loop.time() + self._plan.stock_seconds
-        known = set(self._crew.held)
-        theirs, _ = await self._line.insist(lambda connection: held(connection, self.worker.id))
+        async with self._claiming_one:
+            known = set(self._crew.held)
+            theirs, _ = await self._line.insist(lambda connection: held(connection, self.worker.id))
         unknown = {job_id: attempt_id for job_id, attempt_id in theirs.items() if attempt_id not in known}
         if unknown:
             log.warning("claims whose answer was lost are given back", jobs=sorted(unknown))

@@ -98,9 +98,15 @@ async def test_a_job_can_be_run_by_its_id(
     database: str, connection: Connection, registry: Registry, began: list[int], row: Row
 ) -> None:
     """D2, P3: one path for every way in; what can't be had is not run, and nothing has changed."""
+
+    @registry.lifespan
+    async def take_a_while() -> AsyncIterator[None]:
+        await asyncio.sleep(0.3)
+        yield
+
+    job_id = await insert(connection)
     async with Reactor(database, registry=registry, queues=["elsewhere"], poll_seconds=0) as reactor:
-        job_id = await insert(connection)
-        assert await run_job(reactor, job_id) == "completed"
+        assert await run_job(reactor, job_id) == "completed", "also when it is asked for before the reactor is ready"
         before = await row(job_id)
         assert await reactor.run_job(job_id) is None
         assert await row(job_id) == before

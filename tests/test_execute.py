@@ -209,6 +209,7 @@ async def test_the_jobs_own_number_of_attempts_wins(bench: Bench, registry: Regi
         (Retry(after=timedelta(minutes=1)), "pending", "The handler asked for another attempt.", None, 1),
         (Snooze(60, "no file yet"), "pending", None, "no file yet", 0),
         (Snooze(timedelta(minutes=1)), "pending", None, None, 0),
+        (Snooze(60, ValueError("no file yet")), "pending", None, "no file yet", 0),  # type: ignore[arg-type]
     ],
 )
 async def test_a_handler_says_by_what_it_raises_how_to_go_on(

@@ -26,6 +26,27 @@ async def test_claim_and_settle_never_read_the_whole_table(connection: Connectio
         assert await connection.fetchval(read) == 0
 
 
+async def test_the_end_of_a_job_reads_what_waits_for_it_and_not_all_that_waits(
+    connection: Connection, worker: Worker
+) -> None:
+    async with connection.transaction():
+        await connection.execute("insert into reactor.jobs (job_type) select 'other' from generate_series(1, 10000)")
+        await connection.execute(
+            "insert into reactor.dependencies (job_id, depends_on) "
+            "select id, id - 5000 from reactor.jobs where id > 5000"
+        )
+    await connection.execute("analyze reactor.jobs, reactor.dependencies")
+    async with connection.transaction():
+        await connection.execute("insert into reactor.jobs (job_type) values ('work'), ('work')")
+        await connection.execute("insert into reactor.dependencies (job_id, depends_on) values (10002, 10001)")
+    read = "select idx_tup_fetch from pg_stat_xact_user_tables where relid = 'reactor.jobs'::regclass"
+    async with connection.transaction():
+        before = await connection.fetchval(read)
+        assert await turn(connection, worker) == 1
+        assert await connection.fetchval(read) - before < 200
+        assert await turn(connection, worker) == 1, "what waited for it can be taken"
+
+
 @pytest.mark.parametrize("is_new", [False, True])
 async def test_an_overview_reads_what_changed_and_not_all_jobs(connection: Connection, is_new: bool) -> None:
     await connection.execute("insert into reactor.jobs (job_type) select 'work' from generate_series(1, 20000)")

@@ -4,12 +4,14 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from reactor import Context, Job, Registry, SyncContext
 from reactor.calendar import NEVER, Calendar
+from reactor.claim import claim_one
 from reactor.database import Connection, connect
 from reactor.embed import Reactor
 from reactor.line import Line
@@ -545,6 +547,40 @@ async def test_a_stock_taking_does_not_give_back_what_is_being_given_up(
                 assert (await row(job_id))["attempts"] == 1
         finally:
             let_go.set()
+
+
+async def test_a_stock_taking_does_not_give_back_what_is_being_claimed_by_its_id(
+    database: str, connection: Connection, row: Row, until: Until, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guarantee 5: its handler would run with its scope free, and somebody else's beside it."""
+    states: list[str] = []
+
+    @registry.register("work")
+    async def work(job: Job) -> None:
+        states.append((await row(job.id))["state"])
+
+    async with Reactor(database, registry=registry, queues=["elsewhere"], poll_seconds=0, grace_seconds=0) as reactor:
+        taking = reactor._runner
+        take_stock = taking._take_stock
+        has_begun, has_ended = asyncio.Event(), asyncio.Event()
+
+        async def claim_while_stock_is_taken(*arguments: Any) -> Job | None:
+            job = await claim_one(*arguments)
+            taking._on_cancel(str(taking.worker.id))
+            await has_begun.wait()
+            with suppress(TimeoutError):  # it waits for us, as it should
+                await asyncio.wait_for(has_ended.wait(), 0.3)
+            return job
+
+        async def tell_of_stock() -> None:
+            has_begun.set()
+            await take_stock()
+            has_ended.set()
+
+        monkeypatch.setattr("reactor.runner.claim_one", claim_while_stock_is_taken)
+        monkeypatch.setattr(taking, "_take_stock", tell_of_stock)
+        assert await reactor.run_job(await insert(connection, scope="s")) == "completed"
+    assert states == ["running"]
 
 
 async def test_progress_that_the_database_refuses_is_its_own_jobs_affair(

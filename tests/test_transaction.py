@@ -354,17 +354,21 @@ async def test_a_second_block_that_fails_is_undone_alone(ledger: Ledger, registr
             with pytest.raises(asyncpg.DivisionByZeroError):
                 async with ctx.transaction() as same:
                     await same.execute(WRITE, "inner")
+                    await ctx.chain("child", {"of": "inner"})
                     await same.execute("select 1 / 0")
             await connection.execute(WRITE, "still first")
+            await ctx.chain("child", {"of": "first"})
         with pytest.raises(ValueError, match="boom"):
             async with ctx.transaction() as connection:
                 await connection.execute(WRITE, "second")
+                await ctx.chain("child", {"of": "second"})
                 raise ValueError("boom")
         async with ctx.transaction() as connection:
             await connection.execute(WRITE, "third")
 
     assert (await ledger.ran())["state"] == "completed"
     assert await ledger.entries() == ["first", "still first", "third"]
+    assert [json.loads(child["payload"]) for child in await ledger.children()] == [{"of": "first"}]
 
 
 async def test_a_first_block_that_fails_can_be_followed_by_another(ledger: Ledger, registry: Registry) -> None:
@@ -679,6 +683,11 @@ async def test_no_child_and_many_children_are_counted(ledger: Ledger, registry: 
     assert [(await ledger.row(n))["children"] for n in (none, many)] == [0, 50]
     numbers = [json.loads(c["payload"])["number"] for c in await ledger.children()]
     assert numbers == list(range(50)), "each as its payload was when it was chained"
+    await ledger.connection.execute("select from reactor.retry($1)", [none, many])
+    await ledger.run()
+    assert [(await ledger.row(n))["children"] for n in (none, many)] == [0, 100], (
+        "those of its first run are its own, too"
+    )
 
 
 @pytest.mark.parametrize(

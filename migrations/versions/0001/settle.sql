@@ -40,7 +40,7 @@ begin
             status_message = coalesce(e.message, j.status_message),
             -- Who has told how far it is has told the rest by being done.
             progress = case when e.outcome = 'completed' and j.progress is not null then 1 else j.progress end,
-            children = coalesce(e.children, j.children),
+            children = j.children + coalesce(e.children, 0),
             changed = pg_current_xact_id()
         from ended e
         where j.id = e.id and j.attempt_id = e.attempt_id and j.state = e.fence
