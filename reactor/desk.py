@@ -99,11 +99,20 @@ class Desk:
 
     @contextmanager
     def _patience(self) -> Iterator[None]:
-        timer = asyncio.get_running_loop().call_later(_STALE_SECONDS, self._show, Sign.STALE)
+        timer = asyncio.get_running_loop().call_later(_STALE_SECONDS, self._lose_patience)
         try:
             yield
         finally:
             timer.cancel()
+
+    def _lose_patience(self) -> None:
+        self._despair(f"no answer for {_STALE_SECONDS:g} s")
+        self._show(Sign.STALE)
+
+    def _despair(self, why: str) -> None:
+        if self.is_well:
+            log.warning("the feed can't ask the database", error=why)
+        self.is_well = False
 
     def _show(self, sign: Sign) -> None:
         for topic in self.topics.values():
@@ -116,9 +125,7 @@ class Desk:
             try:
                 await self._tick()
             except (ReactorError, asyncpg.PostgresError, *CONNECTION_LOST, *SERVER_STOPS, *TO_BE_REPEATED) as error:
-                if self.is_well:
-                    log.warning("the feed can't ask the database", error=str(error) or type(error).__name__)
-                self.is_well = False
+                self._despair(str(error) or type(error).__name__)
                 self._rung_at = self._rung_at or asyncio.get_running_loop().time()
                 await asyncio.sleep(pause)
                 pause = min(_LONGEST_PAUSE_SECONDS, pause * 2)

@@ -624,15 +624,17 @@ async def test_streams_live_through_a_restart_of_the_database(folder: Path, unti
 
 
 async def test_a_database_that_does_not_answer_is_told_and_so_is_its_return(
-    connection: Connection, here: str, monkeypatch: pytest.MonkeyPatch
+    connection: Connection, database: str, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever watches knows whether what they see is the present."""
+    """Whoever watches knows whether what they see is the present, and so do the metrics."""
     monkeypatch.setattr("reactor.desk._STALE_SECONDS", 0.3)
     monkeypatch.setattr("reactor_http.sse._COMMENT_SECONDS", 60.0)  # not only when it is the comment's turn
     pipeline_id = uuid4()
     await insert(connection, pipeline_id)
-    for path in (path_of(pipeline_id), "/v1/events"):
-        async with open_stream(here, path) as response:
+    for path, desk in ((path_of(pipeline_id), "pipelines"), ("/v1/events", "overview")):
+        async with serving(database) as (address, edge), open_stream(address, path) as response:
+            assert edge.streams.feed is not None
+            asks = edge.streams.feed.desks[desk]
             events = read_events(response)
             await next_of(events, "snapshot")
             async with connection.transaction():
@@ -640,6 +642,7 @@ async def test_a_database_that_does_not_answer_is_told_and_so_is_its_return(
                 stale = await next_of(events, "stale")
                 assert stale.id is None, "who reconnects goes on from what came before"
                 assert "database" in stale.data["reason"]
+                await until(lambda asks=asks: not asks.is_well)
             assert (await next_of(events, "fresh")).id is None
             await connection.execute("update reactor.jobs set progress = coalesce(progress, 0) + 0.1")
             assert (await next_of(events, "pipeline")).id

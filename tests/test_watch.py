@@ -173,7 +173,7 @@ def job(job_id: int, state: str = "pending", **columns: Any) -> Change:
 
 def picture_of(*changes: Change) -> Picture:
     picture = Picture()
-    pipeline = {"pipeline_id": "0199c9f2-6a3e-7c1b-9f7e-3f1f6d0c2a11", "state": "running", "progress": 0.25}
+    pipeline = {"pipeline_id": "0199c9f2-6a3e-7c1b-9f7e-3f1f6d0c2a11", "state": "running", "progress": 0.996}
     batch = Batch([*changes, Change("pipeline", "3", json.dumps(pipeline))], HERE, is_snapshot=True)
     assert [kind for kind, _, _ in picture.take(batch)]
     return picture

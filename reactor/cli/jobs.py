@@ -8,7 +8,7 @@ import click
 
 from reactor.cli.options import JOB_ID, json_option
 from reactor.cli.session import ask
-from reactor.cli.show import first_line, harmless, print_fields, print_json, print_table
+from reactor.cli.show import first_line, harmless, percent, print_fields, print_json, print_table
 from reactor.database import Connection
 from reactor.duration import in_words
 from reactor.job import JobState
@@ -122,7 +122,7 @@ def _note(job: dict[str, Any]) -> str:
         return first_line(job["error"] or "")
     if job["state"] == JobState.PENDING and job["error"]:
         return f"last error: {first_line(job['error'])}"
-    progress = "" if job["progress"] is None else f"{job['progress']:.0%}"
+    progress = "" if job["progress"] is None else percent(job["progress"])
     return " ".join(filter(None, [progress, job["status_message"]]))
 
 

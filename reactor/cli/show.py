@@ -34,6 +34,11 @@ def harmless(text: object, lines: bool = False) -> str:
     return "".join(_visible(character, lines) for character in str(text))
 
 
+def percent(fraction: float) -> str:
+    """Rounded down: only what is done is 100 %."""
+    return f"{int(fraction * 100 + 1e-6)}%"
+
+
 def first_line(text: str) -> str:
     """A traceback would push all else off the screen; --json has it whole."""
     return text.partition("\n")[0]

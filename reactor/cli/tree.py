@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from reactor.cli.picture import Picture, Row, by_state
-from reactor.cli.show import STATE_COLOURS, first_line, harmless
+from reactor.cli.show import STATE_COLOURS, first_line, harmless, percent
 from reactor.topic import Sign
 
 SHAPES = {
@@ -39,7 +39,7 @@ def draw(picture: Picture, height: int) -> Group:
         _state(pipeline["state"]),
         Text(pipeline["pipeline_id"], style="bold"),
         ProgressBar(total=1, completed=pipeline["progress"], width=_BAR_WIDTH),
-        Text(f"{pipeline['progress']:.0%}"),
+        Text(percent(pipeline["progress"])),
         Text(by_state(list(picture.jobs.values()))),
     )
     lines = list(_lines(picture, None, 0))

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -47,6 +48,8 @@ def watch(pipeline: str, as_json: bool) -> None:
     Exit codes: 0 the pipeline completed; 1 it ended otherwise, or there is none; 130 stopped with Ctrl-C, which does
     nothing to the pipeline.
     """
+    # That the database is away is told in what is shown; its log would run through it.
+    logging.getLogger("reactor").setLevel(logging.ERROR)
     show = _print_json if as_json else _draw if sys.stdout.isatty() else _print_lines
     sys.exit(asyncio.run(_watch(pipeline, show)))
 
