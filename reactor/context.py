@@ -8,7 +8,7 @@ from uuid import UUID
 
 from reactor.database import Connection
 from reactor.encode import storable
-from reactor.errors import TransactionInParallel
+from reactor.errors import ChainInStep, TransactionInParallel
 from reactor.job import Job, JobState
 from reactor.line import CONNECTION_LOST, SERVER_STOPS, TO_BE_REPEATED
 from reactor.log import Logger, get_logger
@@ -45,6 +45,7 @@ class Context:
         "_log",
         "_services",
         "_steps",
+        "_steps_called",
         "_transaction",
         "is_abandoned",
         "job",
@@ -67,6 +68,7 @@ class Context:
         """The handler itself does: its steps keep silent."""
         self._services = services
         self._steps: Steps | None = None
+        self._steps_called = 0
         self._children: list[str] = []
         self._transaction: Transaction | None = None
         self._log: Logger | None = None
@@ -159,8 +161,11 @@ class Context:
     async def chain(self, job_type: str, payload: Mapping[str, Any] | None = None, **options: Any) -> None:
         """A job to be created when this one is settled, in its pipeline; `options` are the further fields of NewJob.
 
-        An attempt that does not complete creates none, so a retry does not double them.
+        An attempt that does not complete creates none, so a retry does not double them. A step can chain only in
+        ctx.transaction(), which makes its completion part of the same commit.
         """
+        if self._steps_called and (self.own_steps.in_parallel or not self.in_transaction):
+            raise ChainInStep
         # As text: the caller may go on with its payload. And what can't be stored is refused where it can be blamed.
         self._children.append(encode_jobs([new_job(job_type, payload, options)])[1:-1])
 
@@ -245,19 +250,32 @@ class Context:
     @asynccontextmanager
     async def undoing(self) -> AsyncIterator[None]:
         """For a step: if it fails, what it did in the transaction is undone, also if the transaction began with it."""
-        if self.own_steps.in_parallel:
+        chained_before = len(self._children)
+        self._steps_called += 1
+        try:
+            if self.own_steps.in_parallel:
+                yield
+            elif self._transaction is not None:
+                async with self.transaction():
+                    yield
+            else:
+                async with self._undone_from_the_start():
+                    yield
+        except BaseException:
+            del self._children[chained_before:]
+            raise
+        finally:
+            self._steps_called -= 1
+
+    @asynccontextmanager
+    async def _undone_from_the_start(self) -> AsyncIterator[None]:
+        try:
             yield
-        elif self._transaction is not None:
-            async with self.transaction():
-                yield
-        else:
-            try:
-                yield
-            except BaseException as error:
-                self.note(error)
-                self.own_steps.logbook.undo(0, error)
-                await self.roll_back()
-                raise
+        except BaseException as error:
+            self.note(error)
+            self.own_steps.logbook.undo(0, error)
+            await self.roll_back()
+            raise
 
     @property
     def in_transaction(self) -> bool:

@@ -265,6 +265,14 @@ class TransactionInParallel(ReactorError):
         )
 
 
+class ChainInStep(ReactorError):
+    def __init__(self) -> None:
+        super().__init__(
+            "ctx.chain was called in a step: later attempts don't run completed steps again, and would lack the child.",
+            "Chain in the handler, with what the step returned; or run the step in ctx.transaction().",
+        )
+
+
 class AppInvalid(ReactorError):
     def __init__(self, app: str, why: str, remedy: str) -> None:
         super().__init__(f"The module {app} can't be used: {why}.", remedy)

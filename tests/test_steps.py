@@ -14,7 +14,7 @@ from reactor import Completed, Context, Fail, Job, JobState, Registry, Retry, Sk
 from reactor.claim import claim_one
 from reactor.database import Connection, connect
 from reactor.embed import Reactor
-from reactor.errors import StepInvalid, TransactionInParallel
+from reactor.errors import ChainInStep, StepInvalid, TransactionInParallel
 from reactor.lease import Worker
 from reactor.record import Record, StepState, plan_steps, record_steps
 from reactor.testing import run_until_idle
@@ -892,6 +892,52 @@ async def test_parallel_steps_cant_share_the_transaction(
 
     await insert(connection)
     assert await run_until_idle(database, registry) == {JobState.COMPLETED: 1}
+
+
+async def test_children_are_not_lost_with_steps_that_do_not_run_again(
+    database: str, registry: Registry, connection: Connection
+) -> None:
+    """A completed step is not called in a later attempt. What it chained comes with the job's end, or is refused."""
+    attempts = 0
+
+    @registry.register("work", backoff=0)
+    async def work(job: Job, ctx: Context) -> None:
+        nonlocal attempts
+        attempts += 1
+
+        async def refused() -> None:
+            with pytest.raises(ChainInStep, match="Chain in the handler"):
+                await ctx.chain("child")
+
+        async def chains(fails: bool = False) -> None:
+            async with ctx.transaction():
+                await ctx.chain("child", {"fails": fails})
+            if fails:
+                raise ValueError("no")
+
+        await ctx.step("alone", refused)
+        await ctx.steps([[Step("one", refused), Step("two", refused)]])
+        with pytest.raises(ValueError, match="no"):
+            await ctx.step("undone", chains, True)
+        await ctx.step("in a transaction", chains)
+        if attempts == 1:
+            raise ValueError("not yet")
+
+    @registry.register("plain")
+    def plain(job: Job, ctx: SyncContext) -> None:
+        def refused() -> None:
+            with pytest.raises(ChainInStep):
+                ctx.chain("child")
+
+        ctx.step("alone", refused)
+        ctx.chain("child", {"of": "plain"})
+
+    await insert(connection, max_attempts=2)
+    await connection.execute("insert into reactor.jobs (job_type) values ('plain')")
+    await run_until_idle(database, registry)
+    assert attempts == 2
+    children = await connection.fetch("select payload from reactor.jobs where job_type = 'child'")
+    assert sorted(child["payload"] for child in children) == ['{"fails": false}', '{"of": "plain"}']
 
 
 # In threads
