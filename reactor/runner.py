@@ -140,6 +140,12 @@ class Runner:
     async def run(self) -> None:
         """Until it is stopped, or has done what it was to do."""
         self._loop = asyncio.get_running_loop()
+        try:
+            await self._run()
+        finally:
+            self._opened.set()
+
+    async def _run(self) -> None:
         pool = await open_pool(
             self._plan.url,
             name=f"reactor handlers {self.worker.pod}",
@@ -170,7 +176,6 @@ class Runner:
                 if self._is_begun_ours and not self._crew.is_worn:
                     self._begun.close()
         finally:
-            self._opened.set()
             pool.terminate()
             await self._line.close()
             await line.close()
