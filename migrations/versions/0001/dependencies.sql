@@ -21,7 +21,7 @@ begin
         from reactor.dependencies d
         join reactor.jobs p on p.id = d.depends_on and p.state in ('partial', 'failed', 'cancelled')
         join reactor.jobs w on w.id = d.job_id and w.state = 'waiting'
-        where d.depends_on = any (ended) and not d.resolved and d.needs = 'completed'
+        where p.id in (select unnest(ended)) and not d.resolved and d.needs = 'completed'
         union
         select d.job_id
         from doomed
@@ -31,18 +31,19 @@ begin
     select array_agg(doomed.id) into dead from doomed;
 
     -- An array that is looked through for each row, and not by an index or a hash, takes its length squared: a minute for
-    -- 100,000 dependants. So these are sets, here and below.
+    -- 100,000 dependants. So those that can be long are sets, here and below. And where an index is to be used, the ids come
+    -- as an array or from unnest: by the number of a great fan-out's edges the planner would rather read all jobs.
     perform from reactor.jobs j
-    where j.state = 'waiting' and j.id in (
+    where j.state = 'waiting' and j.id = any (array(
         select unnest(dead)
         union
-        select d.job_id from reactor.dependencies d where d.depends_on = any (ended || dead) and not d.resolved)
+        select d.job_id from reactor.dependencies d where d.depends_on = any (ended || dead) and not d.resolved))
     order by j.id for no key update;
 
     with resolved as (
         update reactor.dependencies d set resolved = true
         from reactor.jobs p
-        where p.id = d.depends_on and not d.resolved and d.depends_on = any (ended || dead)
+        where p.id in (select unnest(ended || dead)) and d.depends_on = p.id and not d.resolved
             and case d.needs
                 when 'completed' then p.state = 'completed'
                 else p.state in ('completed', 'partial', 'failed', 'cancelled') or p.id in (select unnest(dead))
@@ -88,7 +89,7 @@ $$;
 create function reactor.lock_predecessors(ids bigint[]) returns void
 language sql set search_path = pg_catalog, pg_temp as $$
     select from reactor.jobs p
-    where p.id in (select d.depends_on from reactor.dependencies d where d.job_id = any (ids) and d.resolved is not true)
+    where p.id = any (array(select d.depends_on from reactor.dependencies d where d.job_id = any (ids) and d.resolved is not true))
         and p.id <> all (ids) and p.inserted_by <> pg_current_xact_id()
     order by case p.state when 'running' then 0 when 'waiting' then 1 else 2 end, p.id for share
 $$;
