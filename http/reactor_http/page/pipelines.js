@@ -15,7 +15,7 @@ const FIELDS = { job_type: "Type", scope: "Scope", tag: "Tag" };
 const COLUMNS = [["state", "State"], ["name", "Pipeline"], ["scope", "Scope"], ["progress", "Progress"], ["count", "Jobs"], ["age", "Created"], ["duration", "Duration"]];
 
 export class PipelinesView {
-  #params; #store = new PipelinesStore(); #matched = new Set(); #next = null; #asked = 0; #failure = null; #loaded = false; #deeper = false;
+  #params; #store = new PipelinesStore(); #matched = new Set(); #next = null; #asked = 0; #failure = null; #loaded = false; #deeper = false; #loading = 0; #outdated = false;
   #frame; #stream; #typing; #again;
 
   constructor(root, params, app) {
@@ -63,6 +63,12 @@ export class PipelinesView {
   }
 
   #event(name, data) {
+    if (name === "reset" && this.#needsServer) {
+      // What is shown stays until the server has answered anew: where very much happens this comes every second.
+      this.#outdated = true;
+      if (!this.#loading) this.#load();
+      return;
+    }
     this.#store.apply(name, data);
     if (name === "reset") this.#startOver();
     // The events don't carry what only the server can match, and what leaves a state makes room for others in it: ask the
@@ -97,6 +103,7 @@ export class PipelinesView {
   #startOver() {
     this.#matched.clear();
     this.#deeper = false;
+    this.#outdated = false;
     this.#asked += 1;
     this.#load();
   }
@@ -108,10 +115,18 @@ export class PipelinesView {
   async #load(next = null) {
     const asked = this.#asked;
     const told = this.#store.told;
+    const renews = this.#outdated && !next;
+    if (renews) this.#outdated = false;
+    this.#loading += 1;
     const query = next ? new URL(next, location.href).search : `?${new URLSearchParams([...this.#query, ["limit", "100"]])}`;
     try {
       const page = await api.get(`v1/pipelines${query}`);
       if (asked !== this.#asked) return;
+      if (renews) {
+        this.#matched.clear();
+        this.#deeper = false;
+        this.#store.keep(new Set(page.pipelines.map((row) => row.pipeline_id)));
+      }
       for (const row of page.pipelines) {
         this.#store.put(row, told);
         this.#matched.add(row.pipeline_id);
@@ -121,11 +136,15 @@ export class PipelinesView {
       this.#deeper ||= next !== null;
       this.#failure = null;
       this.#loaded = true;
+      if (this.#outdated) this.#loadAgain();
     } catch (error) {
       if (asked !== this.#asked) return;
+      this.#outdated ||= renews;
       this.#failure = error.words ?? error.message;
       const isRefused = error.status < 500;
       if (!isRefused) this.#loadAgain();
+    } finally {
+      this.#loading -= 1;
     }
     this.#frame.request();
   }

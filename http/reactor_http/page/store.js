@@ -90,6 +90,11 @@ export class PipelinesStore {
     if (!(before?.told > told)) this.rows.set(row.pipeline_id, { ...before, ...row, told });
   }
 
+  /** Forgets all others. */
+  keep(ids) {
+    for (const id of this.rows.keys()) if (!ids.has(id)) this.rows.delete(id);
+  }
+
   /** The oldest of those that have ended, a tenth at a time. */
   #forget() {
     const ended = this.sorted().filter((row) => row.state !== "running");
