@@ -1,4 +1,4 @@
-"""An exception as text that people can use."""
+"""Errors as text that people can use."""
 
 import traceback
 
@@ -11,3 +11,8 @@ def describe(error: BaseException) -> str:
     frames = "".join(traceback.format_tb(error.__traceback__)[1:])
     text = f"{line}\n\n{frames}".strip()
     return text if len(text) <= _LONGEST_ERROR else text[:_LONGEST_ERROR] + " …"
+
+
+def first_line(error: str) -> str:
+    """Without where it came from: a traceback would push all else off the screen."""
+    return error.partition("\n")[0]

@@ -10,7 +10,6 @@ from uuid import UUID
 
 import asyncpg
 
-from reactor import statements
 from reactor.answer import AT_MOST, by_topic, changes_of, end_of, is_too_much, why_not
 from reactor.cursor import Cursor, Snapshot
 from reactor.database import Connection
@@ -60,6 +59,7 @@ class Desk:
         self._gap = gap
         self._joining: list[Reader] = []
         self._tip: Cursor | None = None
+        self._sign = Sign.FRESH
         self._wakeup = asyncio.Event()
         self._rung_at: float | None = None
         self._looks: deque[float] = deque()
@@ -115,6 +115,9 @@ class Desk:
         self.is_well = False
 
     def _show(self, sign: Sign) -> None:
+        if sign is self._sign:
+            return
+        self._sign = sign
         for topic in self.topics.values():
             topic.show(sign)
 
@@ -249,29 +252,3 @@ class Desk:
             reader.start_over(why)
             self._joining.append(reader)
             self._wakeup.set()
-
-
-def pipelines_desk(line: Line) -> Desk:
-    """For readers of single pipelines."""
-    return Desk(
-        line,
-        statements.FEED,
-        lambda ask: (
-            ask.tip,
-            ask.watched,
-            [pipeline_id for pipeline_id, _ in ask.newcomers],
-            [cursor for _, cursor in ask.newcomers],
-        ),
-        gap=0.05,
-    )
-
-
-def overview_desk(line: Line) -> Desk:
-    """For readers of all pipelines, who see their states and not their jobs."""
-    return Desk(line, statements.OVERVIEW, _overview_arguments, gap=1.0)
-
-
-def _overview_arguments(ask: Question) -> tuple[object, ...]:
-    cursors = [cursor for _, cursor in ask.newcomers]
-    oldest = min((cursor[0] for cursor in cursors if cursor), default=None)
-    return ask.tip, cursors, AT_MOST, oldest

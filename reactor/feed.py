@@ -3,8 +3,10 @@
 import asyncio
 from uuid import UUID
 
+from reactor import statements
+from reactor.answer import AT_MOST
 from reactor.cursor import Cursor
-from reactor.desk import Desk, overview_desk, pipelines_desk
+from reactor.desk import Desk, Question
 from reactor.line import Line
 from reactor.listener import Listener
 from reactor.topic import Reader
@@ -14,8 +16,8 @@ class Feed:
     """One for all streams of a process: what it costs the database does not depend on how many there are."""
 
     def __init__(self, url: str, listen_url: str) -> None:
-        self._pipelines = pipelines_desk(Line(url, "reactor feed"))
-        self._overview = overview_desk(Line(url, "reactor overview"))
+        self._pipelines = _pipelines_desk(Line(url, "reactor feed"))
+        self._overview = _overview_desk(Line(url, "reactor overview"))
         # New jobs ring one bell, every other change the other.
         channels = dict.fromkeys(("reactor_jobs", "reactor_feed"), self._on_bell)
         self._listener = Listener(listen_url, "reactor feed listen", channels, self._ring)
@@ -58,3 +60,29 @@ class Feed:
     def _ring(self) -> None:
         for desk in self.desks.values():
             desk.ring()
+
+
+def _pipelines_desk(line: Line) -> Desk:
+    """For readers of single pipelines."""
+    return Desk(
+        line,
+        statements.FEED,
+        lambda ask: (
+            ask.tip,
+            ask.watched,
+            [pipeline_id for pipeline_id, _ in ask.newcomers],
+            [cursor for _, cursor in ask.newcomers],
+        ),
+        gap=0.05,
+    )
+
+
+def _overview_desk(line: Line) -> Desk:
+    """For readers of all pipelines, who see their states and not their jobs."""
+    return Desk(line, statements.OVERVIEW, _overview_arguments, gap=1.0)
+
+
+def _overview_arguments(ask: Question) -> tuple[object, ...]:
+    cursors = [cursor for _, cursor in ask.newcomers]
+    oldest = min((cursor[0] for cursor in cursors if cursor), default=None)
+    return ask.tip, cursors, AT_MOST, oldest

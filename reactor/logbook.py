@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
-from reactor.describe import describe
+from reactor.describe import describe, first_line
 from reactor.encode import encode, storable
 from reactor.errors import StepInvalid
 from reactor.outcome import Completed, Fail, Failed, Outcome, Partial, Retry, Skip, Snooze
@@ -220,10 +220,6 @@ def as_result(name: str, returned: Any) -> str | None:
 
 def _unstorable(name: str, error: Exception) -> StepInvalid:
     return StepInvalid(name, f"its result can't be stored: {error}", "Return what JSON can hold, or nothing.")
-
-
-def first_line(text: str) -> str:
-    return text.partition("\n")[0]
 
 
 def _check_name(name: object) -> None:

@@ -7,9 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from reactor.describe import first_line
 from reactor.in_thread import in_thread
 from reactor.log import get_logger
-from reactor.logbook import Logbook, as_result, first_line
+from reactor.logbook import Logbook, as_result
 from reactor.outcome import Skip
 from reactor.record import StepState
 

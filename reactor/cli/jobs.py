@@ -8,8 +8,9 @@ import click
 
 from reactor.cli.options import JOB_ID, json_option
 from reactor.cli.session import ask
-from reactor.cli.show import first_line, harmless, percent, print_fields, print_json, print_table
+from reactor.cli.show import harmless, percent, print_fields, print_json, print_table
 from reactor.database import Connection
+from reactor.describe import first_line
 from reactor.duration import in_words
 from reactor.job import JobState
 from reactor.look import Filters, Page, find_job, list_jobs

@@ -39,11 +39,6 @@ def percent(fraction: float) -> str:
     return f"{int(fraction * 100 + 1e-6)}%"
 
 
-def first_line(text: str) -> str:
-    """A traceback would push all else off the screen; --json has it whole."""
-    return text.partition("\n")[0]
-
-
 def _visible(character: str, lines: bool) -> str:
     if character in "\n\t":
         return character if lines else {"\n": "\\n", "\t": "\\t"}[character]

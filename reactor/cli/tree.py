@@ -9,7 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from reactor.cli.picture import Picture, Row, by_state
-from reactor.cli.show import STATE_COLOURS, first_line, harmless, percent
+from reactor.cli.show import STATE_COLOURS, harmless, percent
+from reactor.describe import first_line
 from reactor.topic import Sign
 
 SHAPES = {

@@ -15,9 +15,10 @@ from rich.live import Live
 
 from reactor.cli.options import json_option
 from reactor.cli.picture import Picture, Row, by_state
-from reactor.cli.show import first_line, harmless
+from reactor.cli.show import harmless
 from reactor.cli.tree import STALE, draw
 from reactor.database import connect
+from reactor.describe import first_line
 from reactor.errors import ReactorError
 from reactor.feed import Feed
 from reactor.locate import locate
