@@ -1,0 +1,244 @@
+-- For producers: one call, no error handling.
+
+create function reactor.submit(
+    job_type text,
+    payload jsonb default '{}',
+    out id bigint,
+    inout pipeline_id uuid default null,
+    out outcome text,
+    queue text default 'default',
+    priority int default 0,
+    run_after timestamptz default null,
+    max_attempts int default null,
+    timeout_seconds real default null,
+    tags text[] default '{}',
+    scope text default null,
+    exclusive boolean default false,
+    idempotency_key text default null)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    made record;
+begin
+    if submit.job_type is null then
+        perform reactor.refuse('reactor: a job to be run needs a job_type', 'Name the handler that is to run it.');
+    end if;
+    if submit.priority not between -1000 and 1000 then
+        perform reactor.refuse(format('reactor: priority %s is out of range', submit.priority),
+            'Use -1000 (first) to 1000 (last); 0 is ordinary.');
+    end if;
+    -- Whoever is in the way may be gone by the time we look: then there is room now.
+    for try in 1 .. 10 loop
+        insert into reactor.jobs as j (job_type, payload, pipeline_id, queue, priority, run_after, max_attempts,
+            timeout_seconds, tags, scope, exclusive, idempotency_key)
+        values (submit.job_type, coalesce(submit.payload, '{}'),
+            coalesce(submit.pipeline_id, reactor.time_ordered_uuid()), coalesce(submit.queue, 'default'),
+            coalesce(submit.priority, 0), submit.run_after, submit.max_attempts, submit.timeout_seconds,
+            coalesce(submit.tags, '{}'), submit.scope, coalesce(submit.exclusive, false), submit.idempotency_key)
+        on conflict do nothing
+        returning j.id, j.pipeline_id, 'created' as outcome into made;
+        if not found and submit.idempotency_key is not null then
+            select j.id, j.pipeline_id, 'existing' as outcome into made from reactor.jobs j
+            where j.job_type = submit.job_type and j.idempotency_key = submit.idempotency_key
+                and j.state <> 'cancelled';
+        end if;
+        if not found and submit.exclusive then
+            select j.id, j.pipeline_id, 'busy' as outcome into made from reactor.jobs j
+            where j.scope = submit.scope and j.exclusive and j.state in ('waiting', 'pending', 'running');
+        end if;
+        if found then
+            id := made.id;
+            pipeline_id := made.pipeline_id;
+            outcome := made.outcome;
+            return;
+        end if;
+    end loop;
+    raise exception 'reactor: the job that is in the way of this one can''t be seen by this transaction'
+        using errcode = 'serialization_failure', hint = 'Run the transaction again.';
+end
+$$;
+comment on function reactor.submit is
+    'Inserts a job. outcome: created; existing (id is the holder of the idempotency_key); busy (id is the job that holds the exclusive scope).';
+
+-- What submit_many and chain do alike.
+create function reactor.place(jobs jsonb, parent bigint)
+    returns table (place int, id bigint, pipeline_id uuid, outcome text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+    known constant text[] := '{job_type,payload,pipeline_id,queue,priority,run_after,max_attempts,timeout_seconds,tags,scope,exclusive,idempotency_key}';
+    stranger text;
+begin
+    if jsonb_typeof(jobs) is distinct from 'array'
+        or exists (select from jsonb_array_elements(jobs) e (spec) where jsonb_typeof(e.spec) <> 'object')
+    then
+        perform reactor.refuse('reactor: the jobs are not an array of objects',
+            'Give an array such as [{"job_type": "csv_ingest", "payload": {"file": "a.csv"}}].');
+    end if;
+    select k.key into stranger
+    from jsonb_array_elements(jobs) e (spec) cross join lateral jsonb_object_keys(e.spec) k (key)
+    where k.key <> all (known) limit 1;
+    if found then
+        perform reactor.refuse(format('reactor: a job has no %L', stranger), 'These are known: ' || array_to_string(known, ', ') || '.');
+    end if;
+
+    if exists (select from jsonb_array_elements(jobs) e (spec)
+        where e.spec ->> 'job_type' is null or (e.spec ->> 'priority')::int not between -1000 and 1000
+            or e.spec ->> 'idempotency_key' is not null or (e.spec ->> 'exclusive')::boolean)
+    then
+        for place, id, pipeline_id, outcome in
+            select s.place::int, made.id, made.pipeline_id, made.outcome
+            from rows from (jsonb_to_recordset(jobs) as (job_type text, payload jsonb, pipeline_id uuid, queue text,
+                priority int, run_after timestamptz, max_attempts int, timeout_seconds real, tags text[], scope text,
+                exclusive boolean, idempotency_key text)) with ordinality as s (job_type, payload, pipeline_id, queue,
+                priority, run_after, max_attempts, timeout_seconds, tags, scope, exclusive, idempotency_key, place)
+            cross join lateral reactor.submit(s.job_type, s.payload, s.pipeline_id, s.queue, s.priority, s.run_after,
+                s.max_attempts, s.timeout_seconds, s.tags, s.scope, s.exclusive, s.idempotency_key) made
+        loop
+            if parent is not null and outcome = 'created' then
+                update reactor.jobs j set parent_id = parent where j.id = place.id;
+            end if;
+            return next;
+        end loop;
+        return;
+    end if;
+
+    -- Nothing can be in the way of these: one statement, whose ids grow in the array's order.
+    return query
+        with made as (
+            insert into reactor.jobs as j (job_type, payload, pipeline_id, queue, priority, run_after, max_attempts,
+                timeout_seconds, tags, scope, parent_id)
+            select s.job_type, coalesce(s.payload, '{}'), coalesce(s.pipeline_id, reactor.time_ordered_uuid()),
+                coalesce(s.queue, 'default'), coalesce(s.priority, 0), s.run_after, s.max_attempts, s.timeout_seconds,
+                coalesce(s.tags, '{}'), s.scope, place.parent
+            from rows from (jsonb_to_recordset(jobs) as (job_type text, payload jsonb, pipeline_id uuid, queue text,
+                priority int, run_after timestamptz, max_attempts int, timeout_seconds real, tags text[], scope text))
+                with ordinality as s (job_type, payload, pipeline_id, queue, priority, run_after, max_attempts,
+                timeout_seconds, tags, scope, place)
+            order by s.place
+            returning j.id, j.pipeline_id
+        )
+        select (row_number() over (order by made.id))::int, made.id, made.pipeline_id, 'created' from made;
+end
+$$;
+
+-- Many at once: an array of objects with submit's arguments as keys. Answers in the order of the array.
+create function reactor.submit_many(jobs jsonb)
+    returns table (place int, id bigint, pipeline_id uuid, outcome text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    return query select p.place, p.id, p.pipeline_id, p.outcome from reactor.place(jobs, null) p;
+end
+$$;
+comment on function reactor.submit_many is
+    'Inserts many jobs: select * from reactor.submit_many(''[{"job_type": "csv_ingest", "payload": {"file": "a.csv"}}]'')';
+
+-- The children of one attempt each, in the pipeline of their parent unless they name another. Returns, for the attempts that
+-- still hold their jobs, how many were created, and the jobs in whose exclusive scope others would have been. The lock
+-- lasts until the caller's transaction has settled the parents too.
+-- Lock order: running rows in id order.
+create function reactor.chain(parents bigint[], attempts uuid[], children jsonb[])
+    returns table (id bigint, created int, busy bigint[])
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    parent record;
+begin
+    for parent in
+        select j.id, j.pipeline_id, u.children
+        from (select c.id, c.attempt_id, c.children from unnest(parents, attempts, chain.children) c (id, attempt_id, children)) u
+        join reactor.jobs j on j.id = u.id and j.attempt_id = u.attempt_id and j.state = 'running'
+        order by j.id for no key update of j
+    loop
+        id := parent.id;
+        select count(*) filter (where p.outcome = 'created'), array_agg(p.id) filter (where p.outcome = 'busy')
+        into created, busy
+        from reactor.place((
+            select jsonb_agg(case when e.spec ->> 'pipeline_id' is null
+                then e.spec || jsonb_build_object('pipeline_id', parent.pipeline_id) else e.spec end order by e.place)
+            from jsonb_array_elements(parent.children) with ordinality e (spec, place)), parent.id) p;
+        return next;
+    end loop;
+end
+$$;
+comment on function reactor.chain is
+    'Creates the children of running attempts; those that do not hold their job any more create nothing.';
+
+-- A whole pipeline, all or nothing: jobs as in submit_many, each with `depends_on`, a list of what it waits for: the place
+-- (from 1) of another job in the array, or {"place": 2} or {"id": 17}, and {"needs": "finished"} where any end will do.
+-- If a key or an exclusive scope keeps one of them away, none is created, and only the jobs in the way are returned.
+create function reactor.submit_pipeline(jobs jsonb)
+    returns table (place int, id bigint, pipeline_id uuid, outcome text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+    own uuid := reactor.time_ordered_uuid();
+    places int[];
+    ids bigint[];
+    pipelines uuid[];
+    outcomes text[];
+    stray text;
+begin
+    if jsonb_typeof(jobs) is distinct from 'array'
+        or exists (select from jsonb_array_elements(jobs) e (spec) where jsonb_typeof(e.spec) <> 'object')
+    then
+        perform reactor.refuse('reactor: the jobs are not an array of objects',
+            'Give an array such as [{"job_type": "read"}, {"job_type": "sum", "depends_on": [1]}].');
+    end if;
+    select d.need::text into stray
+    from jsonb_array_elements(jobs) e (spec)
+    cross join lateral jsonb_array_elements(case coalesce(jsonb_typeof(e.spec -> 'depends_on'), 'null')
+        when 'array' then e.spec -> 'depends_on' when 'null' then '[]'
+        else jsonb_build_array(e.spec -> 'depends_on') end) d (need)
+    cross join lateral (
+        select case jsonb_typeof(d.need) when 'object' then coalesce(d.need -> 'place', d.need -> 'id') else d.need end,
+            case when d.need ? 'id' then 9223372036854775807 else jsonb_array_length(jobs) end
+    ) n (number, most)
+    where case when jsonb_typeof(n.number) = 'number' then
+            n.number::numeric not between 1 and n.most or n.number::numeric % 1 <> 0
+            or jsonb_typeof(d.need) = 'object' and (
+                (d.need ? 'place') = (d.need ? 'id') or d.need - '{place,id,needs}'::text[] <> '{}'
+                or d.need ->> 'needs' not in ('completed', 'finished'))
+        else true end
+    limit 1;
+    if found then
+        perform reactor.refuse(format('reactor: a job can''t depend on %s', stray),
+            'Use the place of another job in the array, from 1, or {"id": 17}, with "needs": "finished" where any end will do.');
+    end if;
+
+    begin
+        select array_agg(p.place order by p.place), array_agg(p.id order by p.place),
+            array_agg(p.pipeline_id order by p.place), array_agg(p.outcome order by p.place)
+        into places, ids, pipelines, outcomes
+        from reactor.place((
+            select coalesce(jsonb_agg(case when e.spec ->> 'pipeline_id' is null
+                then (e.spec - 'depends_on') || jsonb_build_object('pipeline_id', own) else e.spec - 'depends_on' end
+                order by e.place), '[]')
+            from jsonb_array_elements(jobs) with ordinality e (spec, place)), null) p;
+        if 'existing' = any (outcomes) or 'busy' = any (outcomes) then
+            raise exception using errcode = 'RX001';  -- undoes what was created
+        end if;
+        -- Who waits for a job in both ways waits for it to complete.
+        insert into reactor.dependencies (job_id, depends_on, needs)
+        select ids[e.place], on_job.id, min(on_job.needs)
+        from jsonb_array_elements(jobs) with ordinality e (spec, place)
+        cross join lateral jsonb_array_elements(e.spec -> 'depends_on') d (need)
+        cross join lateral (
+            select
+                case when jsonb_typeof(d.need) = 'number' then ids[d.need::int]
+                    when d.need ? 'place' then ids[(d.need ->> 'place')::int] else (d.need ->> 'id')::bigint end,
+                case when jsonb_typeof(d.need) = 'object' then coalesce(d.need ->> 'needs', 'completed') else 'completed' end
+        ) on_job (id, needs)
+        where jsonb_typeof(e.spec -> 'depends_on') = 'array'
+        group by 1, 2;
+    exception when sqlstate 'RX001' then
+        return query
+            select u.place, u.id, u.pipeline_id, u.outcome
+            from unnest(places, ids, pipelines, outcomes) u (place, id, pipeline_id, outcome)
+            where u.outcome <> 'created';
+        return;
+    end;
+    return query select u.place, u.id, u.pipeline_id, u.outcome
+        from unnest(places, ids, pipelines, outcomes) u (place, id, pipeline_id, outcome);
+end
+$$;
+comment on function reactor.submit_pipeline is
+    'Inserts jobs that depend on each other, all or none: select * from reactor.submit_pipeline(''[{"job_type": "read"}, {"job_type": "sum", "depends_on": [1]}]'')';

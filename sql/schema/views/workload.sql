@@ -1,0 +1,95 @@
+-- What there is to do, for autoscalers, metrics and whoever asks. Finished jobs are not read: each part has its own partial
+-- index. Counting ends at 100,000 for each kind that is due, and for all that are scheduled, parked or waiting, so that the
+-- answer is quick when it matters most.
+create view reactor.workload as
+with recursive kind (queue, job_type) as (
+    -- Distinct by one step through the index for each.
+    (select j.queue::text, j.job_type::text from reactor.jobs j
+        where j.state = 'pending' and j.run_after is null and not j.parked and j.job_type is not null
+        order by j.queue, j.job_type limit 1)
+    union all
+    select next.queue, next.job_type from kind cross join lateral (
+        select j.queue::text as queue, j.job_type::text as job_type from reactor.jobs j
+        where j.state = 'pending' and j.run_after is null and not j.parked and j.job_type is not null
+            and (j.queue, j.job_type) > (kind.queue, kind.job_type)
+        order by j.queue, j.job_type limit 1) next
+), part as (
+    select k.queue, k.job_type, r.n as due,
+        (select greatest(o.created_at, o.locked_at) from reactor.jobs o where o.id = r.oldest) as oldest_at,
+        0::bigint as running, 0::bigint as scheduled,
+        null::timestamptz as next_at, 0::bigint as parked, 0::bigint as waiting, 0::bigint as due_schedules
+    from kind k
+    cross join lateral (
+        select count(*) as n, min(x.id) as oldest from (
+            select j.id from reactor.jobs j
+            where j.state = 'pending' and j.run_after is null and not j.parked and j.queue = k.queue and j.job_type = k.job_type
+            limit 100000) x) r
+    union all
+    -- Due, but nobody was there to move them over: pods do that, and there may be none.
+    select x.queue, x.job_type, count(*) filter (where x.is_due), min(x.run_after) filter (where x.is_due), 0,
+        count(*) filter (where not x.is_due),
+        min(x.run_after) filter (where not x.is_due and x.run_after < 'infinity'), 0, 0, 0
+    from (
+        select j.queue::text as queue, j.job_type::text as job_type, j.run_after,
+            j.run_after <= (select clock_timestamp()) as is_due
+        from reactor.jobs j
+        where j.state = 'pending' and j.run_after is not null and j.job_type is not null
+        order by j.run_after limit 100000) x
+    group by x.queue, x.job_type
+    union all
+    select x.queue, x.job_type, 0, null, 0, 0, null, count(*), 0, 0
+    from (
+        select j.queue::text as queue, j.job_type::text as job_type from reactor.jobs j
+        where j.state = 'pending' and j.parked and j.run_after is null and j.job_type is not null limit 100000) x
+    group by x.queue, x.job_type
+    union all
+    select x.queue, x.job_type, 0, null, 0, 0, null, 0, count(*), 0
+    from (
+        select j.queue::text as queue, j.job_type::text as job_type from reactor.jobs j
+        where j.state = 'waiting' and j.job_type is not null limit 100000) x
+    group by x.queue, x.job_type
+    union all
+    -- Also those that were cancelled and whose handlers have not stopped: they have their places.
+    select j.queue::text, j.job_type::text, 0, null, count(*), 0, null, 0, 0, 0
+    from reactor.jobs j where j.worker_id is not null and j.job_type is not null
+    group by 1, 2
+    union all
+    -- Schedules are run by pods, too: without any, nobody inserts their jobs.
+    select s.queue::text, s.job_type::text, 0, null, 0, 0, null, 0, 0, count(*)
+    from reactor.schedules s
+    where s.enabled and (s.next_run_at <= (select clock_timestamp()) or (s.next_run_at is null and s.error is null))
+    group by 1, 2
+), load as (
+    select p.queue, p.job_type, sum(p.due)::bigint as due, min(p.oldest_at) as oldest_at, sum(p.running)::bigint as running,
+        sum(p.scheduled)::bigint as scheduled, min(p.next_at) as next_at, sum(p.parked)::bigint as parked,
+        sum(p.waiting)::bigint as waiting, sum(p.due_schedules)::bigint as due_schedules
+    from part p group by p.queue, p.job_type
+)
+select
+    l.queue, l.job_type, l.due, l.running,
+    -- What a queue has room for goes to its types in the order of their names: the sum over a queue is right.
+    case when g.draining or coalesce(q.paused, false) then l.running
+        when q.max_running is null then l.running + l.due
+        else l.running + greatest(0, least(l.due, q.max_running - sum(l.running) over of_queue
+            - coalesce(sum(l.due) over before, 0)))
+    end::bigint as wanted,
+    l.due_schedules, l.scheduled, l.next_at, l.parked, l.waiting,
+    extract(epoch from greatest(interval '0', clock_timestamp() - l.oldest_at))::float8 as oldest_due_seconds
+from load l
+cross join reactor.settings g
+left join reactor.queues q on q.name = l.queue
+window of_queue as (partition by l.queue),
+    before as (partition by l.queue order by l.job_type rows between unbounded preceding and 1 preceding);
+comment on view reactor.workload is
+    'What there is to do, by queue and job type. For an autoscaler: select coalesce(sum(wanted), 0)::int from reactor.workload.';
+comment on column reactor.workload.due is 'could be claimed now, but for a paused or full queue, or a drain; counted to 100,000';
+comment on column reactor.workload.running is 'have a place in a worker process';
+comment on column reactor.workload.wanted is
+    'running, and due as far as they may run: nothing of a paused queue or during a drain, and no more than max_running';
+comment on column reactor.workload.due_schedules is 'schedules of this type whose job a pod has to insert now';
+comment on column reactor.workload.scheduled is 'due later: a run_after, or the backoff of a retry; the next 100,000';
+comment on column reactor.workload.next_at is 'when the next of the scheduled is due';
+comment on column reactor.workload.parked is 'behind another job of their scope: more pods would not help them';
+comment on column reactor.workload.waiting is 'for jobs they depend on';
+comment on column reactor.workload.oldest_due_seconds is
+    'since the oldest due job was created, or last claimed (a scheduled one: since it was due, until a pod has moved it over)';
