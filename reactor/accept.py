@@ -15,7 +15,7 @@ from reactor.submit import NewJob, Submitted, encode_jobs
 async def accept(connection: Connection, job: NewJob) -> Submitted:
     """Raises Draining, unless the job is there already: whoever asks again after a lost answer gets that answer."""
     encoded = encode_jobs([job])
-    rows = await transact(connection, lambda: connection.fetch(statements.ACCEPT, encoded))
+    rows = await transact(connection, lambda: connection.fetch(statements.SUBMIT_UNLESS_DRAINING, encoded))
     if rows[0]["draining"]:
         return await _existing(connection, [job])
     return Submitted(*rows[0][1:])
@@ -24,7 +24,7 @@ async def accept(connection: Connection, job: NewJob) -> Submitted:
 async def accept_pipeline(connection: Connection, pipeline: Pipeline) -> SubmittedPipeline:
     """The same for jobs that depend on each other, all or none."""
     encoded = pipeline.encode()
-    rows = await transact(connection, lambda: connection.fetch(statements.ACCEPT_PIPELINE, encoded))
+    rows = await transact(connection, lambda: connection.fetch(statements.SUBMIT_PIPELINE_UNLESS_DRAINING, encoded))
     if rows[0]["draining"]:
         holder = await _existing(connection, pipeline.new_jobs)
         return SubmittedPipeline(holder.pipeline_id, [], holder.outcome, holder)
@@ -36,7 +36,7 @@ async def _existing(connection: Connection, jobs: Sequence[NewJob]) -> Submitted
     found: asyncpg.Record | None = None
     if keyed:
         types, keys = [job.job_type for job in keyed], [job.idempotency_key for job in keyed]
-        found = await connection.fetchrow(statements.KEY_HOLDER, types, keys)
+        found = await connection.fetchrow(statements.FIND_KEY_HOLDER, types, keys)
     if found is None:
         raise Draining
     return Submitted(found["id"], found["pipeline_id"], "existing")

@@ -35,7 +35,7 @@ async def transact(connection: Connection, work: Callable[[], Awaitable[T]]) -> 
     for number in range(TRIES):
         try:
             async with connection.transaction(isolation="read_committed"):
-                await connection.execute(statements.WAIT_FOR_LOCKS, round(_LOCK_SECONDS * 1000))
+                await connection.execute(statements.SET_LOCK_TIMEOUT, round(_LOCK_SECONDS * 1000))
                 return await work()
         except asyncpg.LockNotAvailableError:
             raise LockedElsewhere(_LOCK_SECONDS) from None
@@ -45,4 +45,6 @@ async def transact(connection: Connection, work: Callable[[], Awaitable[T]]) -> 
 
 
 async def note(connection: Connection, by: Operator, what: str, target: str | None, details: dict[str, Any]) -> None:
-    await connection.execute(statements.AUDIT, storable(by.who), what, target, storable(by.came_from), encode(details))
+    await connection.execute(
+        statements.RECORD_ACTION, storable(by.who), what, target, storable(by.came_from), encode(details)
+    )

@@ -44,7 +44,7 @@ class Calendar:
             return 0
         self.next_promotion = NEVER  # what rings while we ask stays rung
         record, _ = await self._line.insist(
-            lambda connection: connection.fetchrow(statements.PROMOTE, _PROMOTION_BATCH)
+            lambda connection: connection.fetchrow(statements.PROMOTE_DUE, _PROMOTION_BATCH)
         )
         assert record is not None
         moved, later = record

@@ -36,7 +36,7 @@ async def claim_job(connection: Connection, worker: Worker, job_id: int, quota: 
 
 async def inherit(connection: Connection, worker: Worker) -> list[Job]:
     """What was handed over to this worker before it started."""
-    return await _readable(connection, await connection.fetch(statements.INHERIT, worker.id))
+    return await _readable(connection, await connection.fetch(statements.HANDED_OVER_JOBS, worker.id))
 
 
 async def _readable(connection: Connection, records: list[asyncpg.Record]) -> list[Job]:

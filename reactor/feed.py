@@ -66,7 +66,7 @@ def _pipelines_desk(line: Line) -> Desk:
     """For readers of single pipelines."""
     return Desk(
         line,
-        statements.FEED,
+        statements.PIPELINE_CHANGES,
         lambda ask: (
             ask.tip,
             ask.watched,
@@ -79,7 +79,7 @@ def _pipelines_desk(line: Line) -> Desk:
 
 def _overview_desk(line: Line) -> Desk:
     """For readers of all pipelines, who see their states and not their jobs."""
-    return Desk(line, statements.OVERVIEW, _overview_arguments, gap=1.0)
+    return Desk(line, statements.OVERVIEW_CHANGES, _overview_arguments, gap=1.0)
 
 
 def _overview_arguments(ask: Question) -> tuple[object, ...]:

@@ -24,7 +24,7 @@ class JobState(StrEnum):
 
 
 class Job(NamedTuple):
-    """A claimed job. The fields stand in the order of the claim's columns (sql/claim.sql).
+    """A claimed job. The fields stand in the order of the claim's columns (sql/statements/lifecycle/claim.sql).
 
     A tuple, since a frozen dataclass takes five times as long to make, for every job that runs.
     """

@@ -43,7 +43,9 @@ async def heartbeat(connection: Connection, worker_id: UUID, lease_seconds: floa
 
 async def held(connection: Connection, worker_id: UUID) -> dict[int, UUID]:
     """What the worker has by the database's account: job → attempt."""
-    return {record["id"]: record["attempt_id"] for record in await connection.fetch(statements.HELD, worker_id)}
+    return {
+        record["id"]: record["attempt_id"] for record in await connection.fetch(statements.HELD_ATTEMPTS, worker_id)
+    }
 
 
 async def retire_worker(connection: Connection, worker_id: UUID, counts: str | None = None) -> None:

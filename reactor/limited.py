@@ -15,7 +15,7 @@ async def limited(connection: Connection, seconds: float) -> AsyncIterator[None]
     """One snapshot for all of a block, and an end to each of its statements that the server itself sees to."""
     try:
         async with connection.transaction(isolation="repeatable_read", readonly=True):
-            await connection.execute(statements.LIMIT_STATEMENTS, round(seconds * 1000))
+            await connection.execute(statements.SET_STATEMENT_TIMEOUT, round(seconds * 1000))
             yield
     except asyncpg.QueryCanceledError as error:
         raise TooMuchToCount(seconds) from error

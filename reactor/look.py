@@ -98,7 +98,7 @@ async def find_pipeline(connection: Connection, pipeline_id: UUID) -> dict[str, 
 
 
 async def look_at_gates(connection: Connection) -> Gates:
-    records = await connection.fetch(statements.GATES)
+    records = await connection.fetch(statements.CLAIM_LIMITS)
     queues = [
         {name: record[name] for name in ("queue", "paused", "max_running", "running")}
         for record in records

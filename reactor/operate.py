@@ -103,7 +103,7 @@ async def recover(connection: Connection, job_id: int, by: Operator) -> None:
 
     async def take_back() -> ReactorError | None:
         taken = await connection.fetchrow(statements.RECOVER, job_id)
-        refused = None if taken else _not_recoverable(job_id, await connection.fetchrow(statements.HOLDER, job_id))
+        refused = None if taken else _not_recoverable(job_id, await connection.fetchrow(statements.JOB_HOLDER, job_id))
         details = {"refused": refused.message} if refused else {"recovered": True}
         await note(connection, by, "recover", str(job_id), details)
         return refused
@@ -127,7 +127,7 @@ async def limit(connection: Connection, queue: str, max_running: int | None, by:
     """At most so many jobs of the queue run at once, over all pods; None: no limit. Returns what it was before."""
 
     async def write() -> int | None:
-        was: int | None = await connection.fetchval(statements.LIMIT, queue, max_running)
+        was: int | None = await connection.fetchval(statements.LIMIT_QUEUE, queue, max_running)
         await note(connection, by, "limit", queue, {"max_running": max_running, "was": was})
         return was
 
@@ -138,7 +138,7 @@ async def drain(connection: Connection, on: bool, by: Operator) -> bool:
     """While draining no pod takes a job; what runs goes on, what is inserted is kept. Returns what it was before."""
 
     async def write() -> bool:
-        was: bool = await connection.fetchval(statements.DRAIN, on)
+        was: bool = await connection.fetchval(statements.SET_DRAINING, on)
         await note(connection, by, "drain", None, {"on": on, "was": was})
         return was
 
@@ -158,7 +158,7 @@ async def _cancel(connection: Connection, ids: list[int], reason: str, by: Opera
 
 async def _set_paused(connection: Connection, queue: str, paused: bool, by: Operator) -> bool:
     async def write() -> bool:
-        was: bool = await connection.fetchval(statements.PAUSE, queue, paused)
+        was: bool = await connection.fetchval(statements.PAUSE_QUEUE, queue, paused)
         await note(connection, by, "pause" if paused else "resume", queue, {"was_paused": was})
         return was
 
@@ -167,7 +167,7 @@ async def _set_paused(connection: Connection, queue: str, paused: bool, by: Oper
 
 async def _changed(connection: Connection, wanted: list[int], jobs: dict[int, JobState]) -> Changed:
     left = [job_id for job_id in wanted if job_id not in jobs]
-    unfit = _states(await connection.fetch(statements.STATES, left)) if left else {}
+    unfit = _states(await connection.fetch(statements.JOB_STATES, left)) if left else {}
     return Changed(jobs, unfit, tuple(job_id for job_id in left if job_id not in unfit))
 
 

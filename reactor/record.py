@@ -36,7 +36,7 @@ class Record(NamedTuple):
 
 
 async def stored_steps(connection: Connection, job_id: int) -> dict[str, Stored]:
-    records = await connection.fetch(statements.STORED_STEPS, job_id)
+    records = await connection.fetch(statements.LIST_STEPS, job_id)
     return {
         name: Stored(StepState(state), None if result is None else json.loads(result))
         for name, state, result in records

@@ -14,7 +14,7 @@ async def put_right(url: str) -> int:
     total = 0
     async with connect(url, name="reactor migrate", prepares=False) as connection:
         await connection.execute("set role reactor_owner")
-        while moved := await connection.fetchval(statements.RESTORED, _BATCH):
+        while moved := await connection.fetchval(statements.REPAIR_RESTORED, _BATCH):
             total += moved
     if total:
         log.info("rows from another server put right", rows=total)

@@ -77,7 +77,7 @@ class Schedule:
 
 async def declare(connection: Connection, schedules: Iterable[Schedule]) -> None:
     """Writes those that differ from what the table has; the others are not touched."""
-    await connection.execute(statements.RECONSIDER_SCHEDULES)
+    await connection.execute(statements.CLEAR_SCHEDULE_ERRORS)
     rows = encode([schedule.as_row() for schedule in schedules])
     for record in await connection.fetch(statements.DECLARE_SCHEDULES, rows):
         log.info("schedule written", schedule=record["name"])

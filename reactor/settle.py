@@ -89,7 +89,7 @@ async def give_back_unbegun(connection: Connection, unbegun: dict[int, UUID]) ->
 
 async def stopped(connection: Connection, worker_id: UUID, job_ids: Sequence[int]) -> None:
     """The handlers of these jobs, which were taken from the worker, run no more: their scopes are free."""
-    await connection.execute(statements.STOPPED, worker_id, sorted(job_ids))
+    await connection.execute(statements.RELEASE_STOPPED, worker_id, sorted(job_ids))
 
 
 async def abandon(connection: Connection, job_id: int, attempt_id: UUID, outcome: Errored | Failed) -> JobState | None:
@@ -102,7 +102,7 @@ async def abandon(connection: Connection, job_id: int, attempt_id: UUID, outcome
 async def settled(connection: Connection, endings: Sequence[Ending]) -> dict[int, JobState]:
     """Which of these took effect, when the answer to `settle` was lost."""
     records = await connection.fetch(
-        statements.SETTLED, [ending.job_id for ending in endings], [ending.attempt_id for ending in endings]
+        statements.FIND_SETTLED, [ending.job_id for ending in endings], [ending.attempt_id for ending in endings]
     )
     return {record["id"]: _STATES[record["state"]] for record in records}
 

@@ -140,7 +140,7 @@ class Settler:
 
         async def write(connection: Connection) -> set[UUID]:
             records = await connection.fetch(
-                statements.PROGRESS,
+                statements.REPORT_PROGRESS,
                 [one.job_id for _, one in in_lock_order],
                 [attempt_id for attempt_id, _ in in_lock_order],
                 [one.fraction for _, one in in_lock_order],

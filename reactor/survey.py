@@ -66,7 +66,7 @@ async def list_pipelines(
 
 async def find_whole_pipeline(connection: Connection, pipeline_id: UUID) -> WholePipeline:
     """With its jobs in id order, the first 20,000 of them, what each depends on, and their steps."""
-    record = await connection.fetchrow(statements.WHOLE_PIPELINE, pipeline_id, MOST_JOBS)
+    record = await connection.fetchrow(statements.PIPELINE_WITH_JOBS, pipeline_id, MOST_JOBS)
     if record is None:
         raise PipelineUnknown(pipeline_id)
     return WholePipeline(*record)

@@ -55,9 +55,9 @@ async def keep_sweeping(url: str, pod: str, longest_pause_seconds: float) -> Non
 
 async def _keep_house(connection: Connection) -> None:
     """Looks for what should not be there; each find is a bug, or somebody's hand in the tables."""
-    for record in await connection.fetch(statements.UNPARK):
+    for record in await connection.fetch(statements.UNPARK_SCOPES):
         log.warning("scopes were parked behind nothing", scopes=record["scopes"])
-    stuck = [record["id"] for record in await connection.fetch(statements.RECONCILE, _BATCH)]
+    stuck = [record["id"] for record in await connection.fetch(statements.REPAIR_WAITING, _BATCH)]
     if stuck:
         log.error("jobs waited for nothing", jobs=stuck)
-    await connection.execute(statements.FORGET_WORKERS, _FORGET_WORKERS_AFTER_SECONDS)
+    await connection.execute(statements.DELETE_ENDED_WORKERS, _FORGET_WORKERS_AFTER_SECONDS)

@@ -41,7 +41,7 @@ async def tick(connection: Connection) -> float:
     if (pause := await _pause(connection)) > 0:
         return pause
     async with connection.transaction(isolation="read_committed"):
-        await connection.execute(statements.WAIT_FOR_LOCKS, round(_LOCK_SECONDS * 1000))
+        await connection.execute(statements.SET_LOCK_TIMEOUT, round(_LOCK_SECONDS * 1000))
         due = await connection.fetch(statements.DUE_SCHEDULES, _SCHEDULES_AT_ONCE)
         is_behind = [await _advance(connection, schedule) for schedule in due]
         pause = await _pause(connection)
@@ -65,7 +65,7 @@ async def _advance(connection: Connection, schedule: asyncpg.Record) -> bool:
     except TimingInvalid as error:
         log.error("schedule can't be used", schedule=name, error=error.message)
         complaint = f"{error.message[:1].upper()}{error.message[1:]}. {error.remedy}"
-        await connection.execute(statements.MOVE_SCHEDULE, name, None, None, None, complaint)
+        await connection.execute(statements.ADVANCE_SCHEDULE, name, None, None, None, complaint)
         return False
     job_id, refusal = None, None
     if step.ticks:
@@ -80,7 +80,7 @@ async def _advance(connection: Connection, schedule: asyncpg.Record) -> bool:
             refusal = f"The job of {step.ticks[-1]:%Y-%m-%d %H:%M:%S %Z} was refused: {error}"
             log.error("schedule's job was refused", schedule=name, error=str(error), sqlstate=error.sqlstate)
     last = step.ticks[-1] if step.ticks else None
-    await connection.execute(statements.MOVE_SCHEDULE, name, step.next, last, job_id, refusal)
+    await connection.execute(statements.ADVANCE_SCHEDULE, name, step.next, last, job_id, refusal)
     return bool(step.next <= schedule["now"])
 
 

@@ -21,7 +21,7 @@ class Unhandled:
         if now < self._next_look:
             return
         self._next_look = now + _PAUSE_SECONDS
-        records, _ = await self._line.insist(lambda connection: connection.fetch(statements.UNHANDLED, 100))
+        records, _ = await self._line.insist(lambda connection: connection.fetch(statements.UNHANDLED_TYPES, 100))
         for queue, job_type in records:
             if now - self._told.get((queue, job_type), -_AGAIN_SECONDS) >= _AGAIN_SECONDS:
                 self._told[queue, job_type] = now

@@ -19,4 +19,4 @@ async def worker_counts(connection: Connection, ended_seconds: float, *, within_
 
 async def vitals(connection: Connection, *, within_seconds: float) -> list[Record]:
     async with limited(connection, within_seconds):
-        return await connection.fetch(statements.VITALS)
+        return await connection.fetch(statements.SERVER_GAUGES)

@@ -46,7 +46,7 @@ async def _wait(job_id: int, url: str) -> Finished:
         await connection.add_listener("reactor_feed", lambda *_: changed.set())
         while True:
             changed.clear()
-            row = await connection.fetchrow(statements.FINISHED, job_id)
+            row = await connection.fetchrow(statements.FIND_OUTCOME, job_id)
             if row is None:
                 raise JobUnknown(job_id)
             if (state := JobState(row["state"])).is_terminal:

@@ -61,7 +61,7 @@ async def test_new_and_runnable_jobs_ring_for_all_and_every_other_change_for_the
         assert await bell.rings() == new
         [first, second] = await claim(connection, worker, 10)
         assert await bell.rings() == feed
-        await connection.fetch(statements.PROGRESS, [first.id], [first.attempt_id], [0.5], ["half"], None)
+        await connection.fetch(statements.REPORT_PROGRESS, [first.id], [first.attempt_id], [0.5], ["half"], None)
         assert await bell.rings() == feed
         await settle(connection, [Ending(first.id, first.attempt_id, Completed())])
         assert await bell.rings() == feed
@@ -73,7 +73,7 @@ async def test_new_and_runnable_jobs_ring_for_all_and_every_other_change_for_the
         assert await bell.rings() == both, "a retry, and the next of the scope"
         await connection.execute("update reactor.jobs set run_after = now() where run_after is not null")
         assert await bell.rings() == both
-        await connection.fetch(statements.PROMOTE, 10)
+        await connection.fetch(statements.PROMOTE_DUE, 10)
         assert await bell.rings() == both
         await connection.execute("insert into reactor.jobs (job_type, run_after) values ('a', now() + interval '1 h')")
         assert await bell.rings() == new, "so that the promoter can set its alarm"

@@ -290,7 +290,7 @@ async def test_a_retry_that_races_with_another_predecessors_end_loses_nobody(
             await end(connection, worker, ids["a"])
             assert (await states(connection, ids))["c"] == ("cancelled" if turn % 2 else "pending")
             await connection.execute("update reactor.jobs set state = 'completed' where state = 'pending'")
-    assert await connection.fetch(statements.RECONCILE, 10) == []
+    assert await connection.fetch(statements.REPAIR_WAITING, 10) == []
 
 
 async def test_jobs_of_a_chain_that_are_retried_together_run_in_order_again(
@@ -447,8 +447,8 @@ async def test_a_long_chain_falls_in_one_go(connection: Connection, worker: Work
 async def test_what_waits_without_reason_is_found(connection: Connection, worker: Worker) -> None:
     """There should be none; a deleted predecessor makes one by hand."""
     ids = await dag(connection, "b<a")
-    assert await connection.fetch(statements.RECONCILE, 10) == []
+    assert await connection.fetch(statements.REPAIR_WAITING, 10) == []
     await connection.execute("delete from reactor.jobs where id = $1", ids["a"])
-    found: list[Any] = await connection.fetch(statements.RECONCILE, 10)
+    found: list[Any] = await connection.fetch(statements.REPAIR_WAITING, 10)
     assert [r["id"] for r in found] == [ids["b"]]
     await end(connection, worker, ids["b"])

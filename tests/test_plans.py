@@ -54,8 +54,8 @@ async def test_an_overview_reads_what_changed_and_not_all_jobs(connection: Conne
     cursor = await connection.fetchval("select pg_current_snapshot()")
     await connection.execute("insert into reactor.jobs (job_type) values ('work')")
     asked = (None, [cursor], 500, cursor[0]) if is_new else (cursor, [], 500, None)
-    assert len(await connection.fetch(statements.OVERVIEW, *asked)) == 2
-    plan = await connection.fetch("explain (analyze, buffers, timing off) " + statements.OVERVIEW, *asked)
+    assert len(await connection.fetch(statements.OVERVIEW_CHANGES, *asked)) == 2
+    plan = await connection.fetch("explain (analyze, buffers, timing off) " + statements.OVERVIEW_CHANGES, *asked)
     buffers = next(line[0] for line in plan if "Buffers: shared" in line[0])
     hit = sum(int(part.partition("=")[2]) for part in buffers.split() if part.startswith(("hit=", "read=")))
     assert hit < 200, buffers

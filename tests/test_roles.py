@@ -169,11 +169,11 @@ async def test_a_worker_may_run_jobs_and_not_change_the_schema(connection: Conne
         calls: dict[str, list[Any]] = {
             "RETRY": [[1]],
             "CANCEL": [[1], "x"],
-            "RECONCILE": [10],
+            "REPAIR_WAITING": [10],
             "SWEEP": [10],
             "RECOVER": [2],
-            "PROMOTE": [10],
-            "UNPARK": [],
+            "PROMOTE_DUE": [10],
+            "UNPARK_SCOPES": [],
             "PRUNE": [0.0, ["completed", "cancelled"], 10, False, 0, True, False],
         }
         for name, arguments in calls.items():

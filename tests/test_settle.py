@@ -208,8 +208,8 @@ async def test_a_cancel_takes_the_fence_and_keeps_the_scope_until_the_handler_st
     assert (after["state"], after["error"], after["attempt_id"]) == ("cancelled", "by the operator", None)
     assert await claim(connection, worker, 10) == []
     assert await attempts(connection, job.id) == [(1, "preempted", "by the operator")]
-    assert await connection.fetch(statements.STOPPED, uuid4(), [job.id]) == []
-    assert len(await connection.fetch(statements.STOPPED, worker.id, [job.id])) == 1
+    assert await connection.fetch(statements.RELEASE_STOPPED, uuid4(), [job.id]) == []
+    assert len(await connection.fetch(statements.RELEASE_STOPPED, worker.id, [job.id])) == 1
     assert [job.id for job in await claim(connection, worker, 10)] == [waiting]
 
 
@@ -321,7 +321,7 @@ async def test_due_jobs_are_promoted_and_the_next_alarm_is_told(connection: Conn
         "update reactor.jobs set run_after = clock_timestamp() + interval '1 h' where id = $1", ids[2]
     )
     assert await claim(connection, worker, 10) == []
-    promoted = await connection.fetchrow(statements.PROMOTE, 100)
+    promoted = await connection.fetchrow(statements.PROMOTE_DUE, 100)
     assert promoted
     assert promoted["moved"] == 2
     assert 3500 < promoted["next_in_seconds"] <= 3600
@@ -330,7 +330,7 @@ async def test_due_jobs_are_promoted_and_the_next_alarm_is_told(connection: Conn
 
 async def test_a_job_that_never_comes_due_does_not_stop_the_promoter(connection: Connection) -> None:
     await connection.execute("insert into reactor.jobs (job_type, run_after) values ('work', 'infinity')")
-    promoted = await connection.fetchrow(statements.PROMOTE, 10)
+    promoted = await connection.fetchrow(statements.PROMOTE_DUE, 10)
     assert promoted
     assert (promoted["moved"], promoted["next_in_seconds"]) == (0, None)
 

@@ -95,7 +95,7 @@ async def test_those_that_are_exempt_do_take_the_job(connection: Connection, run
 
 async def test_the_right_attempt_does_change_it(connection: Connection, running: dict[str, Any], row: Row) -> None:
     """Or the test above would prove nothing."""
-    for name in ("PLAN_STEPS", "RECORD_STEPS", "PROGRESS", "SETTLE"):
+    for name in ("PLAN_STEPS", "RECORD_STEPS", "REPORT_PROGRESS", "SETTLE"):
         before = await row(running["id"]), await steps(connection)
         prepared = await connection.prepare(ALL[name])
         arguments = [stale_argument(p, running["id"]) for p in prepared.get_parameters()]
