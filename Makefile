@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 IN := $(VENV)/bin/python
 
+# The name of a new revision, e.g. make migration NAME=add_lane
+NAME ?=
 # Given to pytest, e.g. make test ARGS="-k claim -x"
 ARGS ?=
 # How many tests at once; 0 for a debugger. Many of them wait for something, so more than there are cores.
@@ -12,7 +14,7 @@ JOBS ?= 4
 # The embedded PostgreSQL to test on, e.g. make test PG=16 (unset: see CONTRIBUTING.md)
 PG ?=
 
-.PHONY: help venv run test check chaos bench screenshots format lock clean
+.PHONY: help venv run test check chaos bench screenshots format migration lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -23,6 +25,7 @@ help:
 	@echo 'make bench    measure inserts, claims, drains and streams, as ratios within one run (about 15 minutes, on an idle machine)'
 	@echo 'make screenshots   make docs/images from a real run (needs Chromium)'
 	@echo 'make format   put formatting and import order right'
+	@echo 'make migration NAME=add_x   create a revision from what changed in sql/schema (without NAME: rewrite the unreleased 0001)'
 	@echo 'make venv     only make .venv from the lock file'
 	@echo 'make lock     write the lock files anew from pyproject.toml'
 	@echo 'make clean    remove .venv and everything built'
@@ -69,6 +72,9 @@ screenshots: venv
 format: venv
 	@$(IN) -m ruff check --quiet --fix-only --select I .
 	@$(IN) -m ruff format .
+
+migration: venv
+	@$(IN) migrations/freeze.py $(NAME)
 
 # uv resolves for every platform and Python at once, which pip can't; nothing else here needs it.
 lock:

@@ -1,5 +1,5 @@
--- Roles and schema. Safe to run any number of times, also at once.
--- Roles belong to the whole server, so another database's migration may be making the same ones right now.
+-- Roles and schema. Safe to run any number of times, also concurrently.
+-- Roles belong to the whole server: the migration of another database may be creating the same ones at this moment.
 do $prepare$
 declare
     name text;
@@ -13,7 +13,7 @@ begin
             end;
         end if;
     end loop;
-    -- Whoever migrates acts as the owner. From PostgreSQL 16 on, having created a role is not enough for that.
+    -- The migrating user acts as the owner. From PostgreSQL 16 on, having created a role is not enough for that.
     if not pg_catalog.pg_has_role(session_user, 'reactor_owner', 'member')
         or (current_setting('server_version_num')::int >= 160000
             and not pg_catalog.pg_has_role(session_user, 'reactor_owner', 'set'))

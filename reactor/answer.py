@@ -12,9 +12,6 @@ from reactor.topic import Change, Topic
 AT_MOST = 500
 """Pipelines that a reader of all of them is told of one by one; beyond that it starts over."""
 
-_TOO_MANY = 4
-_KINDS = {1: "job", 2: "step", 3: "pipeline"}
-
 
 def by_topic(
     rows: list[asyncpg.Record], topics: dict[UUID | None, Topic]
@@ -29,26 +26,27 @@ def by_topic(
 
 def changes_of(topic: Topic, rows: list[asyncpg.Record], *, all_of_them: bool = False) -> list[Change]:
     """A pipeline counts as changed if one of its jobs is."""
-    with_state = all_of_them or topic.pipeline_id is None or any(row["rank"] == 1 for row in rows)
+    with_state = all_of_them or topic.pipeline_id is None or any(row["kind"] == "job" for row in rows)
     return [
-        Change(_KINDS[row["rank"]], _key(row), row["body"], row["edges"])
+        Change(row["kind"], _key(row), row["body"], row["depends_on"])
         for row in rows
-        if with_state or row["rank"] != 3
+        if with_state or row["kind"] != "pipeline"
     ]
 
 
 def _key(row: asyncpg.Record) -> str:
-    return f"{row['rank']} {row['pipeline_id']}" if row["rank"] == 3 else f"{row['rank']} {row['id']} {row['name']}"
+    kind = row["kind"]
+    return f"{kind} {row['pipeline_id']}" if kind == "pipeline" else f"{kind} {row['id']} {row['name']}"
 
 
 def end_of(topic: Topic, rows: list[asyncpg.Record]) -> str | None:
     if topic.pipeline_id is None:
         return None
-    return next((row["name"] for row in rows if row["rank"] == 3 and row["name"] != "running"), None)
+    return next((row["state"] for row in rows if row["kind"] == "pipeline" and row["state"] != "running"), None)
 
 
 def is_too_much(topic: Topic, rows: list[asyncpg.Record]) -> bool:
-    return topic.pipeline_id is None and (len(rows) > AT_MOST or any(row["rank"] == _TOO_MANY for row in rows))
+    return topic.pipeline_id is None and (len(rows) > AT_MOST or any(row["kind"] == "too_many" for row in rows))
 
 
 def why_not(cursor: Cursor, here: Cursor) -> str:

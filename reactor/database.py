@@ -11,14 +11,11 @@ from urllib.parse import SplitResult, parse_qs, urlsplit
 
 import asyncpg
 
+from reactor import statements
 from reactor.errors import DatabaseUnreachable, ServerUnsupported
 
 OLDEST_SERVER = 15
 NEWEST_TESTED_SERVER = 18
-
-_READ_COMMITTED = """
-select set_config('default_transaction_isolation', 'read committed', false)
-where current_setting('default_transaction_isolation') <> 'read committed'"""
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
@@ -62,8 +59,7 @@ async def open_connection(url: str, *, name: str, timeout_seconds: float = 10, p
         raise ServerUnsupported(version, OLDEST_SERVER)
     _notice_a_dead_peer(connection)
     try:
-        # The engine's statements must see what was committed while they waited for a lock.
-        await connection.execute(_READ_COMMITTED, timeout=timeout_seconds)
+        await connection.execute(statements.USE_READ_COMMITTED, timeout=timeout_seconds)
     except BaseException:
         connection.terminate()
         raise
@@ -72,7 +68,7 @@ async def open_connection(url: str, *, name: str, timeout_seconds: float = 10, p
 
 async def is_pooled(connection: Connection) -> bool:
     """A pooler hands out keys of its own at connect: the process it names is not the one that answers."""
-    return bool(await connection.fetchval("select pg_backend_pid()") != connection.get_server_pid())
+    return bool(await connection.fetchval(statements.BACKEND_PID) != connection.get_server_pid())
 
 
 async def open_pool(

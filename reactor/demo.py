@@ -10,8 +10,8 @@ from typing import Any
 from reactor.context import Context
 from reactor.database import Connection
 from reactor.job import Job
+from reactor.pipeline import Pipeline
 from reactor.registry import register
-from reactor.submit import NewJob, submit_many
 
 YEARS = (2024, 2025, 2026)
 
@@ -55,23 +55,11 @@ async def hello(job: Job, ctx: Context) -> dict[str, Any]:
 
 
 async def submit_demo(connection: Connection) -> str:
-    """The whole pipeline, in one transaction. Returns its id."""
-    async with connection.transaction():
-        first, *_ = await submit_many(connection, [NewJob(job_type="demo.ingest", payload={"rows": 2000})])
-        pipeline = first.pipeline_id
-        years = await submit_many(
-            connection,
-            [
-                NewJob(
-                    job_type="demo.recalculate",
-                    payload={"year": year},
-                    pipeline_id=pipeline,
-                    scope=f"demo/year={year}",
-                )
-                for year in YEARS
-            ],
-        )
-        last, *_ = await submit_many(connection, [NewJob(job_type="demo.aggregate", pipeline_id=pipeline)])
-        edges = [(year.id, first.id) for year in years] + [(last.id, year.id) for year in years]
-        await connection.executemany("insert into reactor.dependencies (job_id, depends_on) values ($1, $2)", edges)
-    return str(pipeline)
+    """Submits the whole pipeline in one transaction. Returns its id."""
+    pipeline = Pipeline()
+    first = pipeline.job("demo.ingest", {"rows": 2000})
+    years = [
+        pipeline.job("demo.recalculate", {"year": year}, after=[first], scope=f"demo/year={year}") for year in YEARS
+    ]
+    pipeline.job("demo.aggregate", after=years)
+    return str((await pipeline.submit(connection)).id)

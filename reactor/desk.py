@@ -170,7 +170,7 @@ class Desk:
         except BaseException:
             self._joining = newcomers + self._joining
             raise
-        here = Cursor(head["name"], head["snapshot"])
+        here = Cursor(head["epoch"], head["snapshot"])
         self.ticks += 1
         self._hand_out(rows, here, watched, groups)
         self._tip = here
@@ -203,10 +203,10 @@ class Desk:
                 "the database is another one, or was restored or failed over",
             )
             watched = []
-        answers = {place: list(answer) for place, answer in groupby(rows, key=lambda row: row["place"])}
+        answers = {reader: list(answer) for reader, answer in groupby(rows, key=lambda row: row["reader"])}
         self._tell_watchers(answers.get(0, []), here, watched)
-        for place, group in enumerate(groups, 1):
-            self._welcome(group, answers.get(place, []), here)
+        for reader, group in enumerate(groups, 1):
+            self._welcome(group, answers.get(reader, []), here)
 
     def _tell_watchers(self, rows: list[asyncpg.Record], here: Cursor, watched: list[Topic]) -> None:
         for topic, answer in by_topic(rows, {topic.pipeline_id: topic for topic in watched}):
@@ -224,7 +224,7 @@ class Desk:
             for reader in group:
                 self._again(reader, why)
             return
-        if topic.pipeline_id and not any(row["rank"] == 3 for row in rows):
+        if topic.pipeline_id and not any(row["kind"] == "pipeline" for row in rows):
             for reader in group:
                 reader.fail(PipelineUnknown(topic.pipeline_id))
             return

@@ -159,7 +159,7 @@ async def _notifications(location: Location) -> Finding:
             await listener.add_listener(channel, hear)
             async with connect(location.url, name="reactor doctor", prepares=False) as notifier:
                 started = time.perf_counter()
-                await notifier.execute("select pg_notify($1, '')", channel)
+                await notifier.execute(statements.SEND_TEST_NOTIFICATION, channel)
                 with anyio.move_on_after(_NOTIFICATION_SECONDS):
                     await arrived.wait()
                 took_ms = (time.perf_counter() - started) * 1000

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import asyncpg
 
+from reactor import statements
 from reactor.database import open_connection
 from reactor.errors import ReactorError
 from reactor.line import CONNECTION_LOST, SERVER_STOPS
@@ -74,7 +75,7 @@ class Listener:
             while not ended.is_set():
                 # A network that swallows everything looks like silence: asyncpg would never notice.
                 async with asyncio.timeout(_ANSWER_SECONDS):
-                    await connection.fetchval("select 1")
+                    await connection.fetchval(statements.PING)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_WATCH_SECONDS):
                         await ended.wait()

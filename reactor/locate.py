@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import anyio
 import asyncpg
 
+from reactor import statements
 from reactor.database import connect, with_database
 from reactor.embedded import EmbeddedServer, start_embedded
 from reactor.settings import Settings
@@ -42,7 +43,7 @@ async def locate(settings: Settings) -> AsyncIterator[Location]:
 
 async def _create_database(url: str) -> None:
     async with connect(url, name="reactor") as connection:
-        if not await connection.fetchval("select 1 from pg_database where datname = $1", EMBEDDED_DATABASE):
+        if not await connection.fetchval(statements.DATABASE_EXISTS, EMBEDDED_DATABASE):
             # Another process may have been quicker.
             with suppress(asyncpg.DuplicateDatabaseError, asyncpg.UniqueViolationError):
                 await connection.execute(f"create database {EMBEDDED_DATABASE}")

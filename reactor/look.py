@@ -65,10 +65,10 @@ async def list_jobs(
     )
     jobs = [dict(record) for record in records if record["id"] is not None]
     for job in jobs:
-        del job["onward"]
+        del job["next_before"]
     if len(jobs) > limit:
         return Page(jobs[:limit], jobs[limit - 1]["id"])
-    return Page(jobs, records[0]["onward"])
+    return Page(jobs, records[0]["next_before"])
 
 
 async def find_job(connection: Connection, job_id: int) -> dict[str, Any]:

@@ -3,10 +3,9 @@
 import io
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import asyncpg
-from alembic import command, op
+from alembic import command
 from alembic.config import Config
 from alembic.util import CommandError
 from sqlalchemy import Connection as SyncConnection
@@ -14,6 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
+from reactor import statements
 from reactor.assets import folder
 from reactor.database import Connection, address, open_connection
 from reactor.errors import MigrationFailed, PrivilegeMissing, ReactorError, SchemaUnknown
@@ -54,21 +54,6 @@ def preparation_script() -> str:
     return (folder("migrations") / "prepare.sql").read_text()
 
 
-def execute_frozen(script: Path) -> None:
-    """For revisions: runs a file of many statements, or prints it under --sql."""
-    context = op.get_context()
-    if context.as_sql:
-        context.impl.static_output(script.read_text())
-        return
-    connection = op.get_bind()
-    # Rather fail and be run again than queue behind a long transaction with everybody else queueing behind us.
-    # It must go this way in any case: SQLAlchemy begins the transaction with the first statement it sees.
-    connection.exec_driver_sql("set local lock_timeout = '30s'")
-    driver = connection.connection.dbapi_connection
-    assert driver is not None
-    driver.run_async(lambda asyncpg_connection: asyncpg_connection.execute(script.read_text()))
-
-
 async def _run(url: str, step: Callable[[Config], None]) -> tuple[str | None, str | None]:
     connection = await open_connection(url, name="reactor migrate")
     try:
@@ -84,9 +69,9 @@ async def _run(url: str, step: Callable[[Config], None]) -> tuple[str | None, st
 
 
 async def _take_turn(connection: Connection) -> None:
-    if not await connection.fetchval("select pg_try_advisory_lock($1)", _LOCK):
+    if not await connection.fetchval(statements.TRY_MIGRATION_LOCK, _LOCK):
         log.info("another migration is running; waiting for it")
-        await connection.execute("select pg_advisory_lock($1)", _LOCK)
+        await connection.execute(statements.TAKE_MIGRATION_LOCK, _LOCK)
 
 
 async def _prepare(connection: Connection, where: str) -> None:
@@ -95,7 +80,7 @@ async def _prepare(connection: Connection, where: str) -> None:
             await connection.execute(preparation_script())
         await connection.execute("set role reactor_owner")
     except asyncpg.InsufficientPrivilegeError as error:
-        user = await connection.fetchval("select quote_ident(session_user)")
+        user = await connection.fetchval(statements.QUOTED_USER)
         script = f"{preparation_script()}\ngrant reactor_owner to {user};\n"
         raise PrivilegeMissing(user, f"{error} (preparing {where})", script) from error
 

@@ -1,5 +1,6 @@
 """Which revision of the schema a database has, and which one this program needs."""
 
+from reactor import statements
 from reactor.assets import folder
 from reactor.database import Connection
 from reactor.errors import ReactorError, SchemaBehind, SchemaUnknown
@@ -18,9 +19,9 @@ def newest_revision() -> str:
 
 
 async def current_revision(connection: Connection) -> str | None:
-    if not await connection.fetchval("select to_regclass('reactor.alembic_version') is not null"):
+    if not await connection.fetchval(statements.HAS_VERSION_TABLE):
         return None
-    revision: str | None = await connection.fetchval("select version_num from reactor.alembic_version")
+    revision: str | None = await connection.fetchval(statements.CURRENT_REVISION)
     return revision
 
 

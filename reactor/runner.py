@@ -8,6 +8,7 @@ from typing import Any
 
 import asyncpg
 
+from reactor import statements
 from reactor.begun import Begun
 from reactor.calendar import NEVER, Calendar
 from reactor.claim import claim, claim_one, inherit
@@ -186,7 +187,7 @@ class Runner:
         if not self._has_crew:
             return None
         async with connect(self._plan.url, name=f"reactor run {self.worker.pod}", prepares=False) as connection:
-            job_type = await connection.fetchval("select job_type from reactor.jobs where id = $1", job_id)
+            job_type = await connection.fetchval(statements.FIND_JOB_TYPE, job_id)
             if job_type not in self._registry.job_types:
                 log.warning("no handler for this job", job_id=job_id, job_type=job_type)
                 return None

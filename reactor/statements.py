@@ -12,6 +12,22 @@ def _load(path: str) -> str:
     return (folder("sql") / "statements" / f"{path}.sql").read_text(encoding="utf-8")
 
 
+# database: connections, migrations, and what several packages send
+REPAIR_RESTORED: Final = _load("database/repair_restored")
+SET_LOCK_TIMEOUT: Final = _load("database/set_lock_timeout")
+CLOCK: Final = _load("database/clock")
+TRY_MIGRATION_LOCK: Final = _load("database/try_migration_lock")
+TAKE_MIGRATION_LOCK: Final = _load("database/take_migration_lock")
+QUOTED_USER: Final = _load("database/quoted_user")
+HAS_VERSION_TABLE: Final = _load("database/has_version_table")
+CURRENT_REVISION: Final = _load("database/current_revision")
+USE_READ_COMMITTED: Final = _load("database/use_read_committed")
+BACKEND_PID: Final = _load("database/backend_pid")
+PING: Final = _load("database/ping")
+
+# embedded: the server that we start ourselves
+DATABASE_EXISTS: Final = _load("embedded/database_exists")
+
 # client: applications that submit jobs and wait for them
 SUBMIT: Final = _load("client/submit")
 SUBMIT_PIPELINE: Final = _load("client/submit_pipeline")
@@ -53,6 +69,7 @@ UPSTREAM: Final = _load("handlers/upstream")
 # worker: the process that runs handlers
 PROMOTE_DUE: Final = _load("worker/promote_due")
 UNHANDLED_TYPES: Final = _load("worker/unhandled_types")
+FIND_JOB_TYPE: Final = _load("worker/find_job_type")
 
 # pod: recovery and the sweeper
 SWEEP: Final = _load("pod/sweep")
@@ -102,11 +119,11 @@ WORKER_COUNTS: Final = _load("queries/worker_counts")
 SERVER_GAUGES: Final = _load("queries/server_gauges")
 SET_STATEMENT_TIMEOUT: Final = _load("queries/set_statement_timeout")
 
-# database: connections, migrations, and what several packages send
-REPAIR_RESTORED: Final = _load("database/repair_restored")
-SET_LOCK_TIMEOUT: Final = _load("database/set_lock_timeout")
-CLOCK: Final = _load("database/clock")
-
 # doctor: diagnosis
 SERVER_FACTS: Final = _load("doctor/server_facts")
 OLDEST_TRANSACTIONS: Final = _load("doctor/oldest_transactions")
+SEND_TEST_NOTIFICATION: Final = _load("doctor/send_test_notification")
+
+# testing: the test kit
+SKIP_DELAYS: Final = _load("testing/skip_delays")
+LIST_SESSIONS: Final = _load("testing/list_sessions")

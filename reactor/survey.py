@@ -110,10 +110,10 @@ async def _fetch(
     )
     pipelines = [dict(record) for record in records if record["first_id"] is not None]
     for pipeline in pipelines:
-        del pipeline["onward"]
+        del pipeline["next_before"]
     if len(pipelines) > limit:
         return PipelinePage(pipelines[:limit], pipelines[limit - 1]["first_id"])
-    return PipelinePage(pipelines, records[0]["onward"])
+    return PipelinePage(pipelines, records[0]["next_before"])
 
 
 def _named(search: str | None) -> tuple[UUID | None, int | None]:

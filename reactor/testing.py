@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import asyncpg
 
+from reactor import statements
 from reactor.counts import Counts
 from reactor.database import connect, with_database
 from reactor.embedded import start_embedded
@@ -27,7 +28,6 @@ from reactor.settings import Settings
 # Tests start from nothing each time, so there is nothing to lose in a crash.
 _FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 _LEAK_SECONDS = 5.0
-_SKIP_DELAYS = "update reactor.jobs set run_after = null where state = 'pending' and run_after is not null"
 _ROOM_BYTES = 2 * 1024**3
 
 
@@ -107,7 +107,7 @@ async def run_until_idle(
         counts = Counts()
         while True:
             if skip_delays:
-                await connection.execute(_SKIP_DELAYS)
+                await connection.execute(statements.SKIP_DELAYS)
             runner = Runner(Plan(url, url, once=True), registry, worker)
             runner.counts = counts
             ended = counts.ended
@@ -122,11 +122,7 @@ async def _connections_left(admin: "asyncpg.Connection[asyncpg.Record]", databas
     """A session that was closed a moment ago may not have ended yet."""
     deadline = time.monotonic() + _LEAK_SECONDS
     while True:
-        rows = await admin.fetch(
-            "select format('%s (%s: %s)', application_name, state, left(query, 80)) as session from pg_stat_activity "
-            "where datname = $1 and backend_type = 'client backend'",
-            database,
-        )
+        rows = await admin.fetch(statements.LIST_SESSIONS, database)
         if not rows or time.monotonic() > deadline:
             return [row["session"] for row in rows]
         await asyncio.sleep(0.01)

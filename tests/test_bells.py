@@ -119,11 +119,11 @@ async def test_it_rings_at_commit_and_not_before_nor_without(database: str, conn
         transaction = connection.transaction()
         await transaction.start()
         await connection.execute("insert into reactor.jobs (job_type) values ('a')")
-        before = await connection.fetchval("select last_value from reactor.jobs_bell")
+        before = await connection.fetchval("select last_value from reactor.jobs_notified_at")
         assert await bell.rings() == []
         await neighbour.execute("insert into reactor.jobs (job_type) values ('a')")
         assert "reactor_jobs" in await bell.rings()
-        assert await connection.fetchval("select last_value from reactor.jobs_bell") > before
+        assert await connection.fetchval("select last_value from reactor.jobs_notified_at") > before
         await transaction.rollback()
         assert await bell.rings() == []
 
@@ -149,7 +149,9 @@ async def test_a_storm_rings_seldom(database: str, connection: Connection) -> No
 
 
 async def test_a_clock_that_was_set_back_does_not_silence_the_bell(database: str, connection: Connection) -> None:
-    await connection.execute("select setval('reactor.jobs_bell', (extract(epoch from now()) * 1000)::bigint + 3600000)")
+    await connection.execute(
+        "select setval('reactor.jobs_notified_at', (extract(epoch from now()) * 1000)::bigint + 3600000)"
+    )
     async with listening(database) as bell:
         await connection.execute("insert into reactor.jobs (job_type) values ('a')")
         assert "reactor_jobs" in await bell.rings()

@@ -70,7 +70,7 @@ async def test_a_fan_in_starts_with_the_last_and_not_before(connection: Connecti
     assert (await states(connection, ids))["d"] == "pending"
 
 
-@pytest.mark.parametrize(("outcome", "words"), [(Failed("x"), "failed"), (Partial(), "completed in part only")])
+@pytest.mark.parametrize(("outcome", "words"), [(Failed("x"), "failed"), (Partial(), "completed only in part")])
 async def test_an_end_that_is_no_completion_cancels_what_needs_it(
     connection: Connection, worker: Worker, outcome: Outcome, words: str
 ) -> None:
@@ -88,8 +88,8 @@ async def test_an_end_that_is_no_completion_cancels_what_needs_it(
         r["error"]
         for r in await connection.fetch("select error from reactor.jobs where state = 'cancelled' order by id")
     ]
-    assert errors[0] == f"Job {ids['a']} (work), which this one needs, {words}."
-    assert errors[1] == f"Job {ids['b']} (work), which this one needs, was cancelled."
+    assert errors[0] == f"Job {ids['a']} (work), which this job depends on, {words}."
+    assert errors[1] == f"Job {ids['b']} (work), which this job depends on, was cancelled."
 
 
 async def test_needs_finished_takes_any_end(connection: Connection, worker: Worker) -> None:
@@ -322,10 +322,10 @@ async def test_jobs_can_not_be_ended_in_a_snapshot_that_hides_their_dependants(
     ("edges", "complaint"),
     [
         ("(1, 1)", "job 1 can't depend on itself"),
-        ("(1, 2), (2, 1)", "these jobs wait for each other: 1, 2"),
-        ("(2, 1), (3, 2), (1, 3)", "these jobs wait for each other: 1, 2, 3"),
-        ("(2, 99)", "there is no job 99"),
-        ("(99, 1)", "there is no job 99"),
+        ("(1, 2), (2, 1)", "these jobs depend on each other: 1, 2"),
+        ("(2, 1), (3, 2), (1, 3)", "these jobs depend on each other: 1, 2, 3"),
+        ("(2, 99)", "job 99 does not exist"),
+        ("(99, 1)", "job 99 does not exist"),
     ],
 )
 async def test_a_dag_that_can_not_be_is_refused(connection: Connection, edges: str, complaint: str) -> None:
@@ -337,7 +337,7 @@ async def test_a_dag_that_can_not_be_is_refused(connection: Connection, edges: s
 
 
 async def test_a_circle_closed_by_a_later_statement_is_refused(connection: Connection) -> None:
-    with pytest.raises(asyncpg.CheckViolationError, match="wait for each other: 1, 2, 3"):
+    with pytest.raises(asyncpg.CheckViolationError, match="depend on each other: 1, 2, 3"):
         async with connection.transaction():
             await connection.execute("insert into reactor.jobs (job_type) values ('a'), ('b'), ('c'), ('d')")
             for edge in ("(1, 3)", "(4, 3)", "(2, 1)", "(3, 2)"):
@@ -345,7 +345,7 @@ async def test_a_circle_closed_by_a_later_statement_is_refused(connection: Conne
 
 
 async def test_a_circle_closed_after_constraints_were_set_immediate_is_refused(connection: Connection) -> None:
-    with pytest.raises(asyncpg.CheckViolationError, match="wait for each other"):
+    with pytest.raises(asyncpg.CheckViolationError, match="depend on each other"):
         async with connection.transaction():
             await connection.execute("set constraints all immediate")
             await connection.execute("insert into reactor.jobs (job_type) values ('a'), ('b')")
@@ -423,7 +423,7 @@ async def test_another_transactions_job_can_not_be_made_to_wait(connection: Conn
     await submit_many(connection, [NewJob(job_type="work") for _ in range(2)])
     with pytest.raises(asyncpg.ObjectNotInPrerequisiteStateError, match="not inserted by this transaction") as caught:
         await connection.execute("insert into reactor.dependencies values (2, 1)")
-    assert caught.value.hint == "Insert a job and what it depends on in one transaction."
+    assert caught.value.hint == "Insert a job and its dependencies in one transaction."
 
 
 async def test_a_need_that_nobody_knows_is_refused(connection: Connection) -> None:

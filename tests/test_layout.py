@@ -1,5 +1,6 @@
 """The repository keeps its own rules."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -44,9 +45,70 @@ def test_every_statement_is_a_file_and_every_file_a_statement() -> None:
     assert constants == sorted(path.stem for path in (ROOT / "sql" / "statements").glob("*/*.sql"))
 
 
-def test_every_statement_opens_with_its_reason() -> None:
-    for path in (ROOT / "sql").rglob("*.sql"):
-        assert path.read_text().startswith("-- "), path
+def test_every_statement_lies_in_the_folder_of_a_package_that_sends_it() -> None:
+    """In the one of the lowest, which tells no more than that it is one of them, or in database/."""
+    senders: dict[str, set[str]] = {}
+    for path in sources():
+        package = package_of(path)
+        for name in re.findall(r"\bstatements\.([A-Z_]+)\b", path.read_text()):
+            senders.setdefault(name.lower(), set()).add(package)
+    for path in (ROOT / "sql" / "statements").glob("*/*.sql"):
+        sent_by = senders.get(path.stem, set())
+        assert sent_by, f"nothing sends {path}"
+        packages = {package for package in sent_by if (ROOT / "reactor" / package).is_dir()} or {path.parent.name}
+        assert path.parent.name in packages | {"database"}, f"{path} is sent by {sorted(sent_by)}"
+
+
+def test_every_sql_file_opens_with_its_reason_and_fits_the_line() -> None:
+    for path in [*(ROOT / "sql").rglob("*.sql"), *(ROOT / "migrations").rglob("*.sql")]:
+        text = path.read_text()
+        assert text.startswith("-- "), path
+        assert [line for line in text.splitlines() if len(line) > 120] == [], path
+
+
+def test_a_statement_that_only_calls_a_function_names_its_file() -> None:
+    for path in (ROOT / "sql" / "statements").glob("*/*.sql"):
+        text = path.read_text()
+        body = "".join(line for line in text.splitlines() if not line.startswith("--"))
+        called = re.search(r"\bfrom reactor\.([a-z_]+)\(", body)
+        if called and "reactor.jobs" not in body and len(body) < 200:
+            named = re.search(r"schema/functions/[a-z_]+\.sql", text)
+            assert named, f"{path} calls reactor.{called[1]}"
+            assert f"function reactor.{called[1]}(" in (ROOT / "sql" / named[0]).read_text(), path
+
+
+# Texts that a user may paste into psql: the engine does not send them.
+EXAMPLES = {"insert into reactor.jobs (job_type) values ('demo.hello') returning id", "\ngrant reactor_owner to "}
+QUERY = re.compile(
+    r"\s*(select|insert\s+into|update\s+\S+\s+(\w+\s+)?set|delete\s+from|merge\s+into|with\s+\w+|values\s*\(|call\s+\w+"
+    r"|truncate|alter|grant|revoke|do\s+\$|(create|drop)\s+(?!database))\b"
+)
+
+
+def test_no_sql_outside_sql() -> None:
+    """Python may set up a session or a database (set, listen, create database); queries are files. See sql/README.md."""
+    found = []
+    for path in sources():
+        tree = ast.parse(path.read_text())
+        prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
+                text = node.value
+                if QUERY.match(text) and text not in EXAMPLES:
+                    found.append(f"{path}:{node.lineno}: {text[:60]}")
+    assert found == []
+
+
+def sources() -> list[Path]:
+    return [*(ROOT / "reactor").rglob("*.py"), *(ROOT / "http").rglob("*.py")]
+
+
+def package_of(path: Path) -> str:
+    """`worker` for reactor/worker/x.py, `doctor` for reactor/doctor.py."""
+    root, *inner = path.relative_to(ROOT).parts
+    if root == "http":
+        return "http"
+    return Path(inner[0]).stem
 
 
 def test_nothing_refers_to_this_workplace() -> None:

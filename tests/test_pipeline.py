@@ -190,7 +190,7 @@ async def test_what_a_job_can_not_depend_on_is_refused_with_a_hint(connection: C
 
 async def test_a_circle_is_refused(connection: Connection) -> None:
     jobs = '[{"job_type": "a", "depends_on": [2]}, {"job_type": "b", "depends_on": [1]}]'
-    with pytest.raises(asyncpg.PostgresError, match="wait for each other|circle|cycle"):
+    with pytest.raises(asyncpg.PostgresError, match="depend on each other"):
         await connection.fetch("select * from reactor.submit_pipeline($1)", jobs)
 
 

@@ -408,7 +408,7 @@ async def test_a_refused_job_is_reported_and_stops_no_other(connection: Connecti
         ({"every": timedelta(milliseconds=1)}, "can't run every"),
         ({"every": HOUR, "cron": "0 3 * * *"}, "either cron or every"),
         ({"exclusive": True}, "no scope"),
-        ({"name": " "}, "no name for a job_type, queue or schedule"),
+        ({"name": " "}, "not a valid job_type, queue or schedule name"),
         ({"tags": ["t"] * 50}, "too many tags"),
     ],
 )

@@ -238,7 +238,7 @@ async def test_a_dead_workers_jobs_are_put_back_and_a_live_ones_are_not(
     swept = {r["id"]: r["state"] for r in await connection.fetch(statements.SWEEP, 100)}
     assert swept == {first.id: "pending", last.id: "failed", cancelled.id: "cancelled"}
     assert (await row(mine.id))["state"] == "running"
-    assert (await row(last.id))["error"] == "The pod pod-2 died or fell silent during attempt 1."
+    assert (await row(last.id))["error"] == "The pod pod-2 died or sent no heartbeat during attempt 1."
     assert (await row(cancelled.id))["error"] == "by hand"
     assert await connection.fetchval("select count(*) from reactor.jobs where worker_id = $1", dead.id) == 0
     assert await settle(connection, [Ending(first.id, first.attempt_id, Completed())]) == {}

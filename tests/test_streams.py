@@ -735,7 +735,7 @@ async def test_rows_from_a_dump_of_another_server_are_changes_once_they_are_put_
     reading = asyncio.create_task(watcher.follow(here))
     await until(lambda: watcher.jobs)
     await connection.execute("set session_replication_role = origin")
-    await connection.execute("select reactor.ring_feed()")
+    await connection.execute("select reactor.notify_feed()")
     await asyncio.sleep(0.3)
     assert watcher.batches == 1
     await migrate(database)

@@ -1,34 +1,17 @@
-"""The whole schema: tables, triggers, claim and submit, in one transaction."""
+"""The whole schema, in one transaction."""
 
+from collections.abc import Callable
 from pathlib import Path
-
-from reactor.migrate import execute_frozen
 
 revision = "0001"
 down_revision = None
 
-PARTS = [
-    "types",
-    "tables",
-    "bells",
-    "changed",
-    "dependencies",
-    "scopes",
-    "consequences",
-    "claim",
-    "settle",
-    "submit",
-    "operate",
-    "pipelines",
-    "workload",
-    "privileges",
-]
+FROZEN = Path(__file__).with_name("0001")
 
 
-def upgrade() -> None:
-    for part in PARTS:
-        execute_frozen(Path(__file__).parent / "0001" / f"{part}.sql")
+def upgrade(execute_frozen: Callable[[Path], None]) -> None:
+    execute_frozen(FROZEN / "schema.sql")
 
 
-def downgrade() -> None:
-    execute_frozen(Path(__file__).parent / "0001" / "down.sql")
+def downgrade(execute_frozen: Callable[[Path], None]) -> None:
+    execute_frozen(FROZEN / "down.sql")

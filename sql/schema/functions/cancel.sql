@@ -1,7 +1,7 @@
--- Cancels jobs that have not finished. A running one loses its fence at once, so that its attempt can write nothing more,
--- and its worker is told; worker_id stays, and with it the scope, until the handler has stopped.
--- Lock order: running rows, as a settle has them; then scopes, as a settle takes them next; then the rest.
-create function reactor.cancel(ids bigint[], reason text) returns table (id bigint, was text)
+-- Cancels unfinished jobs. A running job loses its fence at once, so that its attempt can write nothing more, and its
+-- worker is notified; worker_id stays, and with it the scope, until the handler has stopped.
+-- Lock order: rows of running jobs, as a settle locks them; then scopes, as a settle takes them next; then the rest.
+create or replace function reactor.cancel(ids bigint[], reason text) returns table (id bigint, was text)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 begin
@@ -15,11 +15,11 @@ begin
             from reactor.jobs j
             where j.id = any (ids) and j.state in ('waiting', 'pending', 'running')
             order by j.id for no key update
-        ), kept as (
+        ), history as (
             insert into reactor.attempts (job_id, attempt_id, number, pod, started_at, outcome, error)
             select t.id, t.attempt_id, t.attempts, t.locked_by, t.locked_at, 'preempted', reason
             from target t where t.state = 'running'
-        ), told as (
+        ), notified as (
             select pg_notify('reactor_cancel', json_build_object(
                 'worker_id', t.worker_id, 'job_id', t.id, 'attempt_id', t.attempt_id)::text)
             from target t where t.state = 'running'
@@ -27,10 +27,10 @@ begin
             update reactor.jobs j set
                 state = 'cancelled', attempt_id = null, run_after = null, parked = false, error = reason,
                 finished_at = clock_timestamp(), changed = pg_current_xact_id()
-            from target t where j.id = t.id and (select count(*) from told) >= 0
+            from target t where j.id = t.id and (select count(*) from notified) >= 0
             returning j.id
         )
         select t.id, t.state::text from target t join cancelled c on c.id = t.id;
 end
 $$;
-comment on function reactor.cancel is 'Cancels unfinished jobs, for a reason; returns those it found, with the state they were in.';
+comment on function reactor.cancel is 'Cancels unfinished jobs for a reason; returns them with their previous states.';

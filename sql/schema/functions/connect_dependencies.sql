@@ -1,7 +1,9 @@
--- Is there a way from one of these jobs back to itself? Returns some jobs on it, else NULL.
--- Kahn's algorithm over what this transaction inserted above them: jobs that wait for nothing are taken away until none
--- are left, or a circle is. In arrays, so that ten thousand edges take tens of milliseconds.
-create function reactor.find_cycle(starts bigint[]) returns bigint[]
+-- Checks the edges that a transaction inserted, and connects them at its commit.
+
+-- Finds a dependency cycle through these jobs: returns some jobs of it, or NULL if there is none. Kahn's algorithm over
+-- the jobs of this transaction that they depend on: jobs without open dependencies are removed until none are left, or
+-- a cycle is. In arrays, so that ten thousand edges take tens of milliseconds.
+create or replace function reactor.find_cycle(starts bigint[]) returns bigint[]
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     nodes bigint[];
@@ -60,44 +62,42 @@ begin
 end
 $$;
 
--- At once: what can be told without looking at other transactions.
-create function reactor.check_dependencies() returns trigger
+-- Immediately: what can be checked without reading other transactions' rows.
+create or replace function reactor.check_dependencies() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    culprit bigint;
+    job bigint;
 begin
-    select e.job_id into culprit from inserted e where e.job_id = e.depends_on limit 1;
+    select e.job_id into job from inserted e where e.job_id = e.depends_on limit 1;
     if found then
-        raise exception 'reactor: job % can''t depend on itself', culprit using errcode = 'check_violation',
-            hint = 'depends_on names the job that must end first.';
+        raise exception 'reactor: job % can''t depend on itself', job using errcode = 'check_violation',
+            hint = 'Set depends_on to the job that must end first.';
     end if;
 
-    select x.id into culprit
+    select x.id into job
     from (select e.job_id from inserted e union select e.depends_on from inserted e) x (id)
     where not exists (select from reactor.jobs j where j.id = x.id) limit 1;
     if found then
-        raise exception 'reactor: there is no job %', culprit using errcode = 'foreign_key_violation',
-            hint = 'Insert the job first, and take its id from RETURNING id.';
+        raise exception 'reactor: job % does not exist', job using errcode = 'foreign_key_violation',
+            hint = 'Insert the job first and take its id from RETURNING id.';
     end if;
 
-    -- Otherwise any producer could freeze anybody's job by making it wait.
-    select j.id into culprit
+    -- Otherwise any producer could block any other job by making it wait.
+    select j.id into job
     from inserted e join reactor.jobs j on j.id = e.job_id
     where j.inserted_by <> pg_current_xact_id() limit 1;
     if found then
-        raise exception 'reactor: job % was not inserted by this transaction', culprit
+        raise exception 'reactor: job % was not inserted by this transaction', job
             using errcode = 'object_not_in_prerequisite_state',
-            hint = 'Insert a job and what it depends on in one transaction.';
+            hint = 'Insert a job and its dependencies in one transaction.';
     end if;
     return null;
 end
 $$;
-create trigger check_dependencies after insert on reactor.dependencies
-    referencing new table as inserted for each statement execute function reactor.check_dependencies();
 
--- At commit, once for all edges of the transaction: until then nobody else sees the jobs, and whatever is locked here
--- would be locked for as long as the producer takes.
-create function reactor.first_dependency() returns boolean
+-- Connecting runs at commit, once for all edges of the transaction. Until then no other transaction sees the jobs, and
+-- the locks taken here are not held while the producer works.
+create or replace function reactor.first_dependency() returns boolean
 language plpgsql as $$
 begin
     return case when pg_catalog.current_setting('reactor.connecting', true) = 'yes' then false
@@ -105,13 +105,13 @@ begin
 end
 $$;
 
-create function reactor.connect_dependencies() returns trigger
+create or replace function reactor.connect_dependencies() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     ids bigint[];
-    circle bigint[];
+    cycle bigint[];
 begin
-    -- Constraints may have been set immediate: then edges that follow come here again.
+    -- After SET CONSTRAINTS IMMEDIATE, edges that follow come here again.
     perform set_config('reactor.connecting', 'no', true);
     select array_agg(distinct j.id) into ids
     from reactor.dependencies d join reactor.jobs j on j.id = d.job_id
@@ -120,24 +120,22 @@ begin
         return null;
     end if;
 
-    -- A circle has at least one edge from an older job to a newer one. Most transactions have none; where this is not the
-    -- first time (constraints were set immediate), it may be among those that are connected already.
+    -- A cycle has at least one edge from an older job to a newer one. Most transactions have no such edge. If this is
+    -- not the first call (constraints were set immediate), that edge may be among those that are already connected.
     if current_setting('reactor.connected', true) = 'yes' or exists (
-        select from reactor.dependencies d where d.resolved is null and d.job_id = any (ids) and d.depends_on > d.job_id)
+        select from reactor.dependencies d where d.resolved is null and d.job_id = any (ids)
+            and d.depends_on > d.job_id)
     then
-        circle := reactor.find_cycle(ids);
-        if circle is not null then
-            raise exception 'reactor: these jobs wait for each other: %', array_to_string(circle, ', ')
+        cycle := reactor.find_cycle(ids);
+        if cycle is not null then
+            raise exception 'reactor: these jobs depend on each other: %', array_to_string(cycle, ', ')
                 using errcode = 'check_violation', hint = 'Remove one of the dependencies among them.';
         end if;
     end if;
 
     perform set_config('reactor.connected', 'yes', true);
     perform reactor.lock_predecessors(ids);
-    perform reactor.reconsider(ids);
+    perform reactor.recompute_dependencies(ids);
     return null;
 end
 $$;
-create constraint trigger connect_dependencies after insert on reactor.dependencies
-    deferrable initially deferred for each row when (reactor.first_dependency())
-    execute function reactor.connect_dependencies();

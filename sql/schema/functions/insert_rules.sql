@@ -1,16 +1,18 @@
--- What a new job's row needs beyond its columns' own checks; few rows do.
-create function reactor.before_insert() returns trigger
+-- Rules for new jobs beyond the checks of their columns. The trigger's condition skips the many rows that need none.
+
+create or replace function reactor.before_insert() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    -- Due already: it lies among the ready ones, not among the scheduled.
+    -- Already due: it belongs into the index of ready jobs, not of scheduled ones.
     if new.run_after <= clock_timestamp() then
         new.run_after := null;
     end if;
     if new.exclusive and new.scope is null then
         perform reactor.refuse('reactor: the job is exclusive and has no scope',
-            'Name in scope what must not run twice, or leave exclusive false.');
+            'Set scope to what must not run twice, or leave exclusive false.');
     end if;
-    -- The window can't be part of the unique index, so whoever comes after it takes the key from its holder first.
+    -- The window can't be part of the unique index, so a job that comes after the window takes the key from its holder
+    -- first.
     if new.idempotency_key is not null then
         update reactor.jobs j set idempotency_key = null, changed = pg_current_xact_id()
         where j.job_type = new.job_type and j.idempotency_key = new.idempotency_key and j.state <> 'cancelled'
@@ -19,6 +21,3 @@ begin
     return new;
 end
 $$;
-create trigger before_insert before insert on reactor.jobs
-    for each row when (new.run_after is not null or new.exclusive or new.idempotency_key is not null)
-    execute function reactor.before_insert();

@@ -1,5 +1,5 @@
--- What should never be needed: jobs that wait although nothing they need is open. Returns those put right.
-create function reactor.reconcile(batch int) returns setof bigint
+-- A safety net: jobs that wait although nothing they need is unfinished. Each job it returns is the trace of a bug.
+create or replace function reactor.repair_waiting(batch int) returns setof bigint
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     ids bigint[];
@@ -12,9 +12,10 @@ begin
         order by j.id limit batch for no key update skip locked) x;
     if ids is not null then
         perform reactor.lock_predecessors(ids);
-        perform reactor.reconsider(ids);
+        perform reactor.recompute_dependencies(ids);
         return query select unnest(ids);
     end if;
 end
 $$;
-comment on function reactor.reconcile is 'Puts right jobs that wait without reason; each one is a bug found.';
+comment on function reactor.repair_waiting is
+    'Recomputes jobs that wait without a reason; returns them. Each one is a bug found.';

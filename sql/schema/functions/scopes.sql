@@ -1,14 +1,14 @@
--- Scopes: at most one job of a scope is held by a worker. Jobs that would have to wait are parked by the claim that meets
--- them, out of the way of further claims, and the end of the job that holds the scope lets the next ones out.
+-- Scopes: a worker holds at most one job of a scope. A claim that finds a job's scope busy parks the job, so that
+-- further claims don't see it; the end of the job that holds the scope unparks the next ones.
 --
--- Whoever takes or frees a scope does so under the scope's advisory lock: claims try and go on without, releases wait, in
--- the order of the hashes. (SKIP LOCKED in a release would leave jobs parked for ever.)
+-- A scope is taken and freed under its advisory lock. Claims try the lock and skip the scope if it is not free;
+-- releases wait, in the order of the hashes. (SKIP LOCKED in a release would leave jobs parked forever.)
 
-create function reactor.scope_lock_class() returns int
+create or replace function reactor.scope_lock_class() returns int
 language sql immutable parallel safe set search_path = pg_catalog, pg_temp return 1919247220;  -- 'rect'
 
--- In one order for everybody who waits.
-create function reactor.lock_scopes(scopes text[]) returns void
+-- All waiters lock in the same order.
+create or replace function reactor.lock_scopes(scopes text[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     perform pg_advisory_xact_lock(reactor.scope_lock_class(), locks.hash)
@@ -16,16 +16,16 @@ begin
 end
 $$;
 
--- Lets out the first parked job of each free scope, one per queue and type: the pods of one queue, or with the handler of
--- one type, may be gone, and the others must not wait for them. Whoever is too many is parked again by a claim.
-create function reactor.free_scopes(scopes text[]) returns void
+-- Unparks the first job of each free scope, one per queue and type: the pods of one queue, or with the handler of one
+-- type, may be gone, and the other jobs must not wait for them. A claim parks the surplus again.
+create or replace function reactor.free_scopes(scopes text[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     heads bigint[];
 begin
     perform reactor.lock_scopes(scopes);
 
-    -- A new statement, so that what committed while we waited is seen.
+    -- A new statement, which sees what committed while this one waited.
     select array_agg(head.id) into heads
     from (select distinct s.scope from unnest(scopes) s (scope)) free
     cross join lateral (
@@ -57,67 +57,72 @@ begin
 end
 $$;
 
--- Of these jobs, whose rows the caller has locked, the first `batch` whose scope can be taken now. Those that must wait for
--- their scope are parked, if asked.
-create function reactor.admit(
-    ids bigint[], scopes text[], batch int, park boolean, out admitted bigint[], out parked_some boolean)
+-- Takes the scopes of the first `batch` of these jobs whose scopes are free. The caller has locked the jobs' rows. With
+-- `park`, the jobs that must wait for their scope are parked.
+create or replace function reactor.take_scopes(
+    ids bigint[], scopes text[], batch int, park boolean, out taken bigint[], out parked_some boolean)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    ours text[];
-    waits bigint[];
-    mine text[];
-    locked text[];
-    stuck text[];
+    locked_scopes text[];
+    to_park bigint[];
+    taken_scopes text[];
+    writable text[];   -- scopes whose current row this transaction has locked
+    contended text[];  -- scopes whose current row another transaction has locked
 begin
     parked_some := false;
     if array_remove(scopes, null) = '{}' then
-        admitted := ids[1:batch];
+        taken := ids[1:batch];
         return;
     end if;
 
-    -- Scopes whose lock somebody else has stay as they are: that one is deciding about them right now.
-    select array_agg(s.scope) into ours
+    -- Skips scopes that another transaction has locked: it is deciding about them right now.
+    select array_agg(s.scope) into locked_scopes
     from (select distinct u.scope from unnest(scopes) u (scope) where u.scope is not null) s
     where pg_try_advisory_xact_lock(reactor.scope_lock_class(), hashtext(s.scope));
 
-    -- Whoever has a scope's current row may be waiting for our lock: don't wait for it in turn, leave the scope alone.
-    select array_agg(c.scope) into locked from (
-        select j.scope from reactor.jobs j where j.scope = any (ours) and j.is_current
+    -- The transaction that has locked a scope's current row may be waiting for our scope lock. Waiting for it in turn
+    -- would be a deadlock, so the scope is skipped.
+    select array_agg(c.scope) into writable from (
+        select j.scope from reactor.jobs j where j.scope = any (locked_scopes) and j.is_current
         for no key update skip locked) c;
-    select array_agg(j.scope) into stuck
-    from reactor.jobs j where j.scope = any (ours) and j.is_current and j.scope <> all (coalesce(locked, '{}'));
+    select array_agg(j.scope) into contended
+    from reactor.jobs j where j.scope = any (locked_scopes) and j.is_current
+        and j.scope <> all (coalesce(writable, '{}'));
 
-    -- New statements have new snapshots: claims and releases that came before our lock are seen.
-    select array_agg(x.id order by x.place), array_agg(x.scope order by x.place)
-    into admitted, mine
+    -- New statements have new snapshots: they see claims and releases that came before our lock.
+    select array_agg(x.id order by x.n), array_agg(x.scope order by x.n)
+    into taken, taken_scopes
     from (
-        select u.id, u.scope, u.place,
+        select u.id, u.scope, u.n,
             u.scope is not null and (
-                row_number() over (partition by u.scope order by u.place) > 1
-                or exists (select from reactor.jobs h where h.scope = u.scope and h.worker_id is not null)) as waits
-        from unnest(ids, scopes) with ordinality u (id, scope, place)
-        where u.scope is null or u.scope = any (ours) and u.scope <> all (coalesce(stuck, '{}'))
-    ) x where not x.waits;
-    admitted := admitted[1:batch];
-    mine := mine[1:batch];
+                row_number() over (partition by u.scope order by u.n) > 1
+                or exists (select from reactor.jobs h where h.scope = u.scope and h.worker_id is not null)) as is_busy
+        from unnest(ids, scopes) with ordinality u (id, scope, n)
+        where u.scope is null or u.scope = any (locked_scopes) and u.scope <> all (coalesce(contended, '{}'))
+    ) x where not x.is_busy;
+    taken := taken[1:batch];
+    taken_scopes := taken_scopes[1:batch];
 
-    -- Parked behind what runs or is about to, never behind a job that we don't take: nobody else may want that one.
-    select array_agg(u.id) into waits
+    -- Parked behind a job that runs or is about to, never behind one that is not taken here: no other claim may want
+    -- that.
+    select array_agg(u.id) into to_park
     from unnest(ids, scopes) u (id, scope)
-    where u.scope = any (ours) and u.scope <> all (coalesce(stuck, '{}')) and u.id <> all (coalesce(admitted, '{}'))
-        and (u.scope = any (mine)
+    where u.scope = any (locked_scopes) and u.scope <> all (coalesce(contended, '{}'))
+        and u.id <> all (coalesce(taken, '{}'))
+        and (u.scope = any (taken_scopes)
             or exists (select from reactor.jobs h where h.scope = u.scope and h.worker_id is not null));
 
-    if waits is not null and park then
-        update reactor.jobs j set parked = true, changed = pg_current_xact_id() where j.id = any (waits);
+    if to_park is not null and park then
+        update reactor.jobs j set parked = true, changed = pg_current_xact_id() where j.id = any (to_park);
         parked_some := true;
     end if;
 
-    -- A job that is claimed again is its own predecessor: that row is written once, by the claim.
-    if locked is not null and admitted is not null then
+    -- A job that is claimed again is its own predecessor; the claim writes that row.
+    if writable is not null and taken is not null then
         update reactor.jobs j set is_current = false, changed = pg_current_xact_id()
-        where j.is_current and j.id <> all (admitted)
-            and j.scope in (select u.scope from unnest(ids, scopes) u (id, scope) where u.id = any (admitted));
+        where j.is_current and j.id <> all (taken)
+            and j.scope in (select u.scope from unnest(ids, scopes) u (id, scope) where u.id = any (taken));
     end if;
 end
 $$;
+comment on function reactor.take_scopes is 'The first jobs of a claim whose scopes are free; parks the others.';

@@ -1,4 +1,5 @@
--- No unique index: a job that was pruned is nobody's any more. Parts are made when they are needed (reactor.open_archive).
+-- Pruned jobs. No unique index: nothing refers to these rows. reactor.create_archive_partition creates partitions on
+-- demand.
 create table reactor.archive (
     id bigint not null,
     finished_at timestamptz not null,
@@ -10,9 +11,10 @@ create table reactor.archive (
     attempts jsonb
 ) partition by range (finished_at);
 comment on table reactor.archive is
-    'Jobs that reactor prune --archive removed, a part for each month of finished_at (UTC): drop the parts that are no longer needed.';
+    'Jobs that reactor prune --archive removed, one partition per month of finished_at (UTC). '
+    'Drop the partitions that are no longer needed.';
 comment on column reactor.archive.job is 'the whole row of reactor.jobs';
-comment on column reactor.archive.steps is 'its rows of reactor.steps, an array; NULL: none';
-comment on column reactor.archive.attempts is 'its rows of reactor.attempts, an array; NULL: none';
+comment on column reactor.archive.steps is 'its rows of reactor.steps, as an array; NULL: none';
+comment on column reactor.archive.attempts is 'its rows of reactor.attempts, as an array; NULL: none';
 create index archive_id on reactor.archive (id);
 create index archive_pipeline on reactor.archive (pipeline_id);

@@ -1,3 +1,4 @@
+-- The history of a job, without the attempt that finished it.
 create table reactor.attempts (
     job_id bigint not null references reactor.jobs on delete cascade,
     attempt_id uuid not null,
@@ -11,6 +12,7 @@ create table reactor.attempts (
     primary key (job_id, attempt_id)
 );
 comment on table reactor.attempts is
-    'Attempts that ended without finishing their job; the job''s own row tells of the one that did.';
+    'Attempts that ended without finishing their job. The job''s own row describes the attempt that finished it.';
 comment on column reactor.attempts.outcome is
-    'error, crashed (its process died), lease_lost (its pod fell silent), released, snoozed, preempted (cancelled), retried (finished, and started anew by hand)';
+    'error, crashed (its worker process died), lease_lost (its pod sent no heartbeat), released, snoozed, '
+    'preempted (cancelled) or retried (it finished the job, and an operator started the job again)';

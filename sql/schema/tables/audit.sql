@@ -1,3 +1,4 @@
+-- Written in the transaction of the action itself (sql/statements/operate/record_action.sql).
 create table reactor.audit (
     id bigint generated always as identity primary key,
     at timestamptz not null default clock_timestamp(),

@@ -1,4 +1,4 @@
--- Wide columns first, so that no row has padding. Columns below "engine only" are written by reactor alone.
+-- One row per job. Columns are ordered by width, so that rows need no padding; each comment says who writes the column.
 create table reactor.jobs (
     id bigint generated always as identity primary key,
     changed xid8 not null default pg_current_xact_id(),
@@ -37,15 +37,16 @@ create table reactor.jobs (
     result jsonb
 ) with (
     fillfactor = 90,
-    -- Every job leaves several dead row versions behind, and claims walk through them until they are cleared.
+    -- Every job leaves several dead row versions, and claims walk through them until vacuum removes them.
     autovacuum_vacuum_scale_factor = 0.02,
     autovacuum_vacuum_insert_scale_factor = 0.1,
     autovacuum_analyze_scale_factor = 0.05,
     autovacuum_vacuum_cost_delay = 1
 );
 
--- Pipelines of one hour then lie together in jobs_pipeline, to which every claim and every end adds an entry.
--- (Before PostgreSQL 18 only reactor.submit does so: our own function as a default would make a lone insert a third slower.)
+-- Time-ordered ids: the pipelines of one hour are then close to each other in jobs_pipeline, to which every claim and
+-- every settle adds an entry. (Before PostgreSQL 18 only reactor.submit draws such ids: our own function as a default
+-- makes a single insert a third slower.)
 do $$
 begin
     if current_setting('server_version_num')::int >= 180000 then
@@ -55,55 +56,69 @@ end
 $$;
 
 comment on table reactor.jobs is
-    'One row per job. INSERT INTO reactor.jobs (job_type, payload) VALUES (''csv_ingest'', ''{"file": "a.csv"}'') RETURNING id, pipeline_id is all a service needs.';
-comment on column reactor.jobs.id is 'given by the database';
-comment on column reactor.jobs.changed is 'engine only: the transaction that last changed the row; progress streams resume by it';
-comment on column reactor.jobs.inserted_by is 'engine only: the transaction that inserted the row, which alone may make it wait for others';
-comment on column reactor.jobs.job_type is 'producer: names the handler; NULL: a row adopted from elsewhere, never run';
+    'One row per job. All that a service needs: INSERT INTO reactor.jobs (job_type, payload) '
+    'VALUES (''csv_ingest'', ''{"file": "a.csv"}'') RETURNING id, pipeline_id';
+comment on column reactor.jobs.id is 'set by the database';
+comment on column reactor.jobs.changed is
+    'engine only: the transaction that last changed the row; streams resume by it';
+comment on column reactor.jobs.inserted_by is 
+    'engine only: the transaction that inserted the row; only that transaction may insert dependencies of the job';
+comment on column reactor.jobs.job_type is
+    'producer: selects the handler; NULL: a row adopted from elsewhere, never dispatched';
 comment on column reactor.jobs.payload is 'producer: the handler''s argument, a JSON object';
-comment on column reactor.jobs.pipeline_id is 'producer: groups the jobs of one run; random unless given';
+comment on column reactor.jobs.pipeline_id is 'producer: groups the jobs of one run; a new one unless given';
 comment on column reactor.jobs.parent_id is 'engine only: the job that chained this one';
-comment on column reactor.jobs.children is 'engine only: how many jobs this one chained';
-comment on column reactor.jobs.queue is 'producer: pods choose which queues they work on';
-comment on column reactor.jobs.priority is 'producer: smaller runs first; -1000 to 1000';
-comment on column reactor.jobs.run_after is 'producer, and the engine for retries: not before; NULL or past: now';
-comment on column reactor.jobs.max_attempts is 'producer: NULL: what the handler registered, else 3';
-comment on column reactor.jobs.timeout_seconds is 'producer: NULL: what the handler registered';
-comment on column reactor.jobs.tags is 'producer: to find jobs by';
-comment on column reactor.jobs.scope is 'producer: what this job computes, e.g. module=3/year=2026; one running job per scope';
-comment on column reactor.jobs.exclusive is 'producer: refuse this row while its scope has an unfinished exclusive job';
-comment on column reactor.jobs.idempotency_key is 'producer: a second row with this job_type and key is refused within the window';
-comment on column reactor.jobs.state is 'engine only: waiting, pending, running, completed, partial, failed or cancelled';
-comment on column reactor.jobs.is_current is 'engine only: the newest claimed job of its scope';
-comment on column reactor.jobs.attempt_id is 'engine only: the fence; new on every claim, kept on finished rows, NULL after cancel, release, recovery';
-comment on column reactor.jobs.attempts is 'engine only: counted at claim, given back if the attempt never began or was released';
-comment on column reactor.jobs.quota is 'engine only: how many attempts the newest claim granted in all';
-comment on column reactor.jobs.locked_by is 'engine only: the pod of the newest claim';
-comment on column reactor.jobs.worker_id is 'engine only: the worker process that may still be running this job''s handler';
-comment on column reactor.jobs.locked_at is 'engine only: the time of the newest claim';
+comment on column reactor.jobs.children is 'engine only: the number of jobs that this one chained';
+comment on column reactor.jobs.queue is 'producer: pods are configured with the queues that they claim from';
+comment on column reactor.jobs.priority is 'producer: lower runs first; -1000 to 1000';
+comment on column reactor.jobs.run_after is
+    'producer, and the engine for retries: do not run before; NULL or past: now';
+comment on column reactor.jobs.max_attempts is 'producer: NULL: the handler''s default, else 3';
+comment on column reactor.jobs.timeout_seconds is 'producer: NULL: the handler''s default';
+comment on column reactor.jobs.tags is 'producer: for searching';
+comment on column reactor.jobs.scope is 
+    'producer: what this job computes, e.g. module=3/year=2026; at most one running job per scope';
+comment on column reactor.jobs.exclusive is
+    'producer: requires a scope; the row is refused while the scope has an unfinished exclusive job';
+comment on column reactor.jobs.idempotency_key is 
+    'producer: within settings.idempotency_window a second row with this job_type and key is refused';
+comment on column reactor.jobs.state is
+    'engine only: waiting, pending, running, completed, partial, failed or cancelled';
+comment on column reactor.jobs.is_current is 'engine only: the most recently claimed job of its scope';
+comment on column reactor.jobs.attempt_id is 
+    'engine only: the fence; new for every claim, kept on terminal rows, NULL after cancel, release or recovery';
+comment on column reactor.jobs.attempts is
+    'engine only: counted at claim, refunded if the attempt never started or was released';
+comment on column reactor.jobs.quota is 'engine only: the number of attempts that the latest claim granted in total';
+comment on column reactor.jobs.locked_by is 'engine only: the pod of the latest claim';
+comment on column reactor.jobs.worker_id is
+    'engine only: the worker process that may still be running this job''s handler';
+comment on column reactor.jobs.locked_at is 'engine only: the time of the latest claim';
 comment on column reactor.jobs.progress is 'handler: 0 to 1';
-comment on column reactor.jobs.status_message is 'handler: one line for people';
-comment on column reactor.jobs.result is 'handler: what it returned';
-comment on column reactor.jobs.error is 'engine only: the last error, or why it was cancelled';
-comment on column reactor.jobs.created_at is 'given by the database';
-comment on column reactor.jobs.started_at is 'engine only: when it was first taken up; stays over retries';
-comment on column reactor.jobs.finished_at is 'engine only: when it reached its last state';
-comment on column reactor.jobs.waiting_on is 'engine only: how many of its dependencies are not met yet';
-comment on column reactor.jobs.broken_by is 'engine only: the job whose end cancelled this one; its retry brings this one back';
-comment on column reactor.jobs.parked is 'engine only: pending behind another job of its scope, out of the way of claims';
+comment on column reactor.jobs.status_message is 'handler: one line for humans';
+comment on column reactor.jobs.result is 'handler: its return value';
+comment on column reactor.jobs.error is 'engine only: the last error, or why the job was cancelled';
+comment on column reactor.jobs.created_at is 'set by the database';
+comment on column reactor.jobs.started_at is 'engine only: the first start of the handler; unchanged by later attempts';
+comment on column reactor.jobs.finished_at is 'engine only: when the job reached a terminal state';
+comment on column reactor.jobs.waiting_on is 'engine only: the number of its dependencies that are not met yet';
+comment on column reactor.jobs.broken_by is 
+    'engine only: the job whose end cancelled this one; a retry of that job restores this one';
+comment on column reactor.jobs.parked is 'engine only: pending behind another job of its scope; claims do not see it';
 
--- What a claim looks through, in its order. Type before priority: jobs that this pod has no handler for are not passed by.
+-- What claims walk, in their order. The type comes before the priority, so that a claim never walks past jobs for which
+-- its pod has no handler.
 create index jobs_ready on reactor.jobs (queue, job_type, priority, id)
     where state = 'pending' and run_after is null and not parked and job_type is not null;
--- Scheduled jobs lie here until they are due, however many there are.
+-- Scheduled jobs, until they are due.
 create index jobs_future on reactor.jobs (run_after) where state = 'pending' and run_after is not null;
 create index jobs_parked on reactor.jobs (scope, queue, job_type, priority, id) where state = 'pending' and parked;
 create index jobs_waiting on reactor.jobs (id) where state = 'waiting';
--- What people ask for first, among millions that completed.
+-- What operators ask for first, among millions of completed jobs.
 create index jobs_not_completed on reactor.jobs (id) where state in ('partial', 'failed', 'cancelled');
 create index jobs_pipeline on reactor.jobs (pipeline_id, id);
 create index jobs_held on reactor.jobs (worker_id) where worker_id is not null;
--- The referee of "one running job per scope": also held by a cancelled job whose handler has not stopped yet.
+-- Enforces "at most one running job per scope". A cancelled job holds its scope until its handler has stopped.
 create unique index jobs_scope_held on reactor.jobs (scope) where worker_id is not null and scope is not null;
 create unique index jobs_scope_current on reactor.jobs (scope) where is_current;
 create unique index jobs_scope_exclusive on reactor.jobs (scope)
@@ -112,6 +127,7 @@ create unique index jobs_idempotency on reactor.jobs (job_type, idempotency_key)
     where idempotency_key is not null and state <> 'cancelled';
 create index jobs_broken_by on reactor.jobs (broken_by) where broken_by is not null;
 create index jobs_times on reactor.jobs using brin (created_at, finished_at);
--- What changed since a given transaction, over all pipelines. xid8 has no BRIN class of its own; a btree would be written
--- twice per job and end HOT updates for progress.
-create index jobs_changed on reactor.jobs using brin ((changed::text::bigint)) with (pages_per_range = 16, autosummarize = on);
+-- What changed since a given transaction, over all pipelines. xid8 has no BRIN operator class; a btree would be written
+-- twice per job, and progress updates would not be HOT.
+create index jobs_changed on reactor.jobs using brin ((changed::text::bigint))
+    with (pages_per_range = 16, autosummarize = on);

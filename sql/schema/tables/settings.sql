@@ -1,9 +1,12 @@
+-- Cluster-wide settings: one row.
 create table reactor.settings (
     the_only_row boolean primary key default true constraint settings_has_one_row check (the_only_row),
     draining boolean not null default false,
     idempotency_window interval not null default interval '24 hours'
 );
-comment on table reactor.settings is 'What all pods must agree on; one row.';
-comment on column reactor.settings.draining is 'While true no job is claimed; running ones end, inserted ones are kept.';
-comment on column reactor.settings.idempotency_window is 'How long an idempotency_key keeps a second job away.';
+comment on table reactor.settings is 'Cluster-wide settings; one row.';
+comment on column reactor.settings.draining is
+    'While true, pods claim no jobs. Running jobs finish; new jobs can be inserted and wait.';
+comment on column reactor.settings.idempotency_window is
+    'For how long after a job''s creation its idempotency_key refuses a second job.';
 insert into reactor.settings default values;

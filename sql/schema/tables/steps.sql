@@ -1,3 +1,4 @@
+-- Steps are written through the fence of their job: the writer takes FOR SHARE on the job's row first.
 create table reactor.steps (
     job_id bigint not null references reactor.jobs on delete cascade,
     name text not null,
@@ -11,12 +12,16 @@ create table reactor.steps (
     finished_at timestamptz,
     primary key (job_id, name)
 ) with (fillfactor = 80);
-create index steps_changed on reactor.steps using brin ((changed::text::bigint)) with (pages_per_range = 16, autosummarize = on);
+create index steps_changed on reactor.steps using brin ((changed::text::bigint))
+    with (pages_per_range = 16, autosummarize = on);
 comment on table reactor.steps is 'Units of work inside a job. A completed step is not run again on a retry.';
-comment on column reactor.steps.name is 'unique in its job';
+comment on column reactor.steps.name is 'unique within its job';
 comment on column reactor.steps.position is 'the order in which the handler planned them';
 comment on column reactor.steps.state is
-    'pending (with a started_at: it was interrupted), running, completed, failed or skipped (there was nothing to do, or it is no part of the plan any more)';
-comment on column reactor.steps.result is 'what the step returned; a later attempt gets it without running the step';
-comment on column reactor.steps.error is 'why it failed, or was skipped';
-comment on column reactor.steps.changed is 'the transaction that last changed the row; progress streams resume by it';
+    'pending (with a started_at: it was interrupted), running, completed, failed or skipped '
+    '(there was nothing to do, or it is not in the plan any more)';
+comment on column reactor.steps.result is
+    'what the step returned; a later attempt receives it without running the step';
+comment on column reactor.steps.error is 'why it failed or was skipped';
+comment on column reactor.steps.changed is
+    'engine only: the transaction that last changed the row; streams resume by it';

@@ -1,3 +1,4 @@
+-- Worker processes and their leases. Half of each page stays free, so that heartbeats are HOT updates.
 create table reactor.workers (
     id uuid primary key,
     pod text not null,
@@ -11,7 +12,9 @@ create table reactor.workers (
     counts jsonb
 ) with (fillfactor = 50);
 comment on table reactor.workers is
-    'One row per worker process incarnation; the same pod name after a restart is another row. Its jobs are dead when lease_until has passed.';
-comment on column reactor.workers.queues is 'NULL: all';
-comment on column reactor.workers.ended_at is 'when it said goodbye, or was found dead';
-comment on column reactor.workers.counts is 'what it had done by its last heartbeat, or its end; docs/observability.md';
+    'One row per worker process incarnation: the same pod name after a restart is a new row. '
+    'When lease_until has passed, the process is considered dead and its jobs are taken back.';
+comment on column reactor.workers.queues is 'NULL: all queues';
+comment on column reactor.workers.ended_at is 'when it exited, or was found dead';
+comment on column reactor.workers.counts is
+    'its counters as of the last heartbeat, or of its exit; docs/observability.md';

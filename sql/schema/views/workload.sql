@@ -1,9 +1,9 @@
--- What there is to do, for autoscalers, metrics and whoever asks. Finished jobs are not read: each part has its own partial
--- index. Counting ends at 100,000 for each kind that is due, and for all that are scheduled, parked or waiting, so that the
--- answer is quick when it matters most.
-create view reactor.workload as
+-- The unfinished work by queue and job type, for autoscalers and metrics. It reads no finished jobs: each part has its
+-- own partial index. Counts stop at 100,000 for each queue and type that is due, and for all scheduled, parked and
+-- waiting jobs together, so that the view is fast when the backlog is large.
+create or replace view reactor.workload as
 with recursive kind (queue, job_type) as (
-    -- Distinct by one step through the index for each.
+    -- A loose index scan: one step through the index for each queue and type.
     (select j.queue::text, j.job_type::text from reactor.jobs j
         where j.state = 'pending' and j.run_after is null and not j.parked and j.job_type is not null
         order by j.queue, j.job_type limit 1)
@@ -22,10 +22,11 @@ with recursive kind (queue, job_type) as (
     cross join lateral (
         select count(*) as n, min(x.id) as oldest from (
             select j.id from reactor.jobs j
-            where j.state = 'pending' and j.run_after is null and not j.parked and j.queue = k.queue and j.job_type = k.job_type
+            where j.state = 'pending' and j.run_after is null and not j.parked and j.queue = k.queue
+                and j.job_type = k.job_type
             limit 100000) x) r
     union all
-    -- Due, but nobody was there to move them over: pods do that, and there may be none.
+    -- Due, but not yet promoted: pods do that, and there may be none.
     select x.queue, x.job_type, count(*) filter (where x.is_due), min(x.run_after) filter (where x.is_due), 0,
         count(*) filter (where not x.is_due),
         min(x.run_after) filter (where not x.is_due and x.run_after < 'infinity'), 0, 0, 0
@@ -49,25 +50,26 @@ with recursive kind (queue, job_type) as (
         where j.state = 'waiting' and j.job_type is not null limit 100000) x
     group by x.queue, x.job_type
     union all
-    -- Also those that were cancelled and whose handlers have not stopped: they have their places.
+    -- Also cancelled jobs whose handlers have not stopped: they occupy slots.
     select j.queue::text, j.job_type::text, 0, null, count(*), 0, null, 0, 0, 0
     from reactor.jobs j where j.worker_id is not null and j.job_type is not null
     group by 1, 2
     union all
-    -- Schedules are run by pods, too: without any, nobody inserts their jobs.
+    -- Pods run schedules too: without a pod their jobs are not inserted.
     select s.queue::text, s.job_type::text, 0, null, 0, 0, null, 0, 0, count(*)
     from reactor.schedules s
     where s.enabled and (s.next_run_at <= (select clock_timestamp()) or (s.next_run_at is null and s.error is null))
     group by 1, 2
 ), load as (
-    select p.queue, p.job_type, sum(p.due)::bigint as due, min(p.oldest_at) as oldest_at, sum(p.running)::bigint as running,
-        sum(p.scheduled)::bigint as scheduled, min(p.next_at) as next_at, sum(p.parked)::bigint as parked,
-        sum(p.waiting)::bigint as waiting, sum(p.due_schedules)::bigint as due_schedules
+    select p.queue, p.job_type, sum(p.due)::bigint as due, min(p.oldest_at) as oldest_at,
+        sum(p.running)::bigint as running, sum(p.scheduled)::bigint as scheduled, min(p.next_at) as next_at,
+        sum(p.parked)::bigint as parked, sum(p.waiting)::bigint as waiting,
+        sum(p.due_schedules)::bigint as due_schedules
     from part p group by p.queue, p.job_type
 )
 select
     l.queue, l.job_type, l.due, l.running,
-    -- What a queue has room for goes to its types in the order of their names: the sum over a queue is right.
+    -- A queue's free capacity is assigned to its types in the order of their names: the sum over the queue is right.
     case when g.draining or coalesce(q.paused, false) then l.running
         when q.max_running is null then l.running + l.due
         else l.running + greatest(0, least(l.due, q.max_running - sum(l.running) over of_queue
@@ -81,15 +83,20 @@ left join reactor.queues q on q.name = l.queue
 window of_queue as (partition by l.queue),
     before as (partition by l.queue order by l.job_type rows between unbounded preceding and 1 preceding);
 comment on view reactor.workload is
-    'What there is to do, by queue and job type. For an autoscaler: select coalesce(sum(wanted), 0)::int from reactor.workload.';
-comment on column reactor.workload.due is 'could be claimed now, but for a paused or full queue, or a drain; counted to 100,000';
-comment on column reactor.workload.running is 'have a place in a worker process';
+    'Unfinished work by queue and job type. '
+    'For an autoscaler: select coalesce(sum(wanted), 0)::int from reactor.workload.';
+comment on column reactor.workload.due is
+    'jobs that could be claimed now if their queue is neither paused nor full and draining is off; counted to 100,000';
+comment on column reactor.workload.running is 'jobs that occupy a slot of a worker process';
 comment on column reactor.workload.wanted is
-    'running, and due as far as they may run: nothing of a paused queue or during a drain, and no more than max_running';
-comment on column reactor.workload.due_schedules is 'schedules of this type whose job a pod has to insert now';
-comment on column reactor.workload.scheduled is 'due later: a run_after, or the backoff of a retry; the next 100,000';
-comment on column reactor.workload.next_at is 'when the next of the scheduled is due';
-comment on column reactor.workload.parked is 'behind another job of their scope: more pods would not help them';
-comment on column reactor.workload.waiting is 'for jobs they depend on';
+    'running jobs, and due jobs as far as they may run: '
+    'none of a paused queue or during a drain, and at most max_running';
+comment on column reactor.workload.due_schedules is 'schedules of this type whose job a pod should insert now';
+comment on column reactor.workload.scheduled is
+    'jobs that are due later, by run_after or the backoff of a retry; the next 100,000';
+comment on column reactor.workload.next_at is 'when the next scheduled job is due';
+comment on column reactor.workload.parked is 'jobs behind another job of their scope: more pods do not help';
+comment on column reactor.workload.waiting is 'jobs that wait for jobs they depend on';
 comment on column reactor.workload.oldest_due_seconds is
-    'since the oldest due job was created, or last claimed (a scheduled one: since it was due, until a pod has moved it over)';
+    'the time since the oldest due job was created or last claimed '
+    '(a scheduled job: since it was due, until a pod promotes it)';

@@ -1,5 +1,6 @@
--- Submits the jobs $1 (as submit.sql does) unless draining is on, which the same statement reads: once that is committed,
--- only what was on its way already still comes in. One row with draining alone where it is on.
+-- Submits the jobs $1 as submit.sql does, unless draining is on. One statement reads the setting and inserts: once
+-- draining is committed, only submissions that had already begun still get through. While draining is on it returns one
+-- row, with `draining` alone.
 select s.draining, m.id, m.pipeline_id, m.outcome
 from reactor.settings s
 left join lateral reactor.submit_many(case when s.draining then '[]'::jsonb else cast($1 as jsonb) end) m on true

@@ -1,6 +1,6 @@
--- Rows from a dump of another server may have been changed by transactions that are yet to come on this one: to readers of
--- changes they would be new for ever, or not at all. They become changes of this moment, at most $1 jobs and as many steps
--- at once. Returns how many it was.
+-- Rows from a dump of another server may carry transaction numbers that are still in the future on this one: readers of
+-- changes would see them as new forever, or not at all. This marks them as changed now, at most $1 jobs and $1 steps at
+-- a time. Returns the number of rows.
 with jobs as (
     update reactor.jobs j set changed = pg_current_xact_id(), inserted_by = pg_current_xact_id()
     from (

@@ -1,2 +1,2 @@
--- Until this transaction ends, a lock is waited for no longer than $1 milliseconds: whoever asks must get an answer.
+-- Limits each wait for a lock to $1 milliseconds, until this transaction ends: the caller needs an answer.
 select set_config('lock_timeout', ($1::int)::text, true)

@@ -1,6 +1,6 @@
--- Who holds back vacuum: while a transaction is open, no row version that died after its start can be cleared away,
--- and claims walk through all of them. Forgotten replication slots and prepared transactions do the same.
--- $1: how old, in seconds, is old enough to tell.
+-- What holds back vacuum: while a transaction is open, no row version that died after its start can be removed, and
+-- claims walk through all of them. Forgotten replication slots and prepared transactions have the same effect. $1: the
+-- age in seconds from which a transaction is reported.
 select
     format('session %s of user %s (%s, %s)', pid, usename, coalesce(nullif(application_name, ''), 'no name'), state)
         as holder,
@@ -18,7 +18,7 @@ from pg_prepared_xacts
 where prepared < clock_timestamp() - make_interval(secs => $1) and database = current_database()
 union all
 select
-    format('replication slot %I that nothing reads', slot_name),
+    format('unused replication slot %I', slot_name),
     null,
     format('select pg_drop_replication_slot(%L)', slot_name)
 from pg_replication_slots

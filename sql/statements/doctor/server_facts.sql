@@ -1,5 +1,5 @@
--- What `reactor doctor` asks a server about itself, in one round trip.
--- The time is read last in the list, so that it is as fresh as can be when the answer leaves.
+-- What `reactor doctor` needs to know about a server, in one round trip. The time is the last column, so that it is as
+-- fresh as possible when the reply leaves.
 select
     current_setting('server_version') as version,
     pg_is_in_recovery() as is_standby,

@@ -1,3 +1,4 @@
--- Takes up to $2 due jobs for the worker $1: queues $3 (NULL: all), types $4 with the attempts $5 that their handlers
--- registered (NULL: 3). The columns are those of reactor.job.Job, in its order.
+-- Claims up to $2 due jobs for the worker $1, from the queues $3 (NULL: all), of the types $4 with the attempts $5 that
+-- their handlers registered (NULL: 3). The columns are those of reactor.job.Job, in its order.
+-- Calls reactor.claim (schema/functions/claim.sql).
 select * from reactor.claim($1::uuid, $2::int, $3::text[], $4::text[], $5::int[])

@@ -1,3 +1,3 @@
--- What earlier attempts at the job $1 left of its steps. No fence: whoever reads this has claimed the job before, so nobody
--- else can be writing.
+-- The steps that earlier attempts at the job $1 left. Without a fence: the reader has claimed the job, so no other
+-- attempt writes.
 select name, state, result from reactor.steps where job_id = $1::bigint order by position, name

@@ -1,11 +1,12 @@
--- Writes down steps that the attempt $2 of the job $1 is going to take: names $3, positions $4, pending or ($5) begun. One that
--- is there already starts anew, unless it is completed. $6: how many milliseconds to wait for a lock (NULL: as is set).
--- Nothing comes back, and nothing is written, if the attempt is stale. FOR SHARE, because whoever takes the job from the
--- attempt at this moment must wait for us, or we for them: a mere look at the row would let both happen.
-with patience as materialized (
+-- Plans steps of the attempt $2 of the job $1: names $3, positions $4, pending or ($5) started. A step that exists
+-- starts over, unless it is completed. $6: the milliseconds to wait for a lock (NULL: the server's setting). If the
+-- attempt is stale, nothing is written and no row is returned. FOR SHARE: a transaction that takes the job from this
+-- attempt at the same moment must wait for this one, or this one for it; reading the row without a lock would let both
+-- happen.
+with lock_timeout as materialized (
     select set_config('lock_timeout', coalesce($6::int::text, current_setting('lock_timeout')), true)
 ), held as materialized (
-    select j.id from reactor.jobs j cross join patience
+    select j.id from reactor.jobs j cross join lock_timeout
     where j.id = $1::bigint and j.attempt_id = $2::uuid and j.state = 'running' for share of j
 ), planned as (
     insert into reactor.steps as s (job_id, name, position, state, started_at)

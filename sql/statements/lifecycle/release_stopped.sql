@@ -1,4 +1,4 @@
--- The worker $1 says that the handlers of these jobs, which were taken from it, have stopped: their scopes are free now.
+-- The handlers of the jobs $2, which were taken from the worker $1, have stopped: releases their scopes.
 update reactor.jobs j set worker_id = null, changed = pg_current_xact_id()
 where j.id = any ($2::bigint[]) and j.worker_id = $1::uuid and j.state <> 'running'
 returning j.id

@@ -1,5 +1,7 @@
--- Writes how attempts ended: jobs $1 in order, attempts $2, outcomes $3 (completed, partial, failed, error, snoozed), with
--- result, error, message, delay and number of children. $9: how many milliseconds to wait for a lock (NULL: as is set).
--- What comes back was written, what does not was stale.
+-- Ends attempts: jobs $1 by id, attempts $2, outcomes $3 (completed, partial, failed, error, snoozed), with results,
+-- errors, messages, delays and numbers of children. $9: the milliseconds to wait for a lock (NULL: the server's
+-- setting). An attempt that is not returned was stale.
+-- Calls reactor.settle (schema/functions/settle.sql).
 select id, state
-from reactor.settle($1::bigint[], $2::uuid[], $3::text[], $4::jsonb[], $5::text[], $6::text[], $7::float8[], $8::int[], $9::int)
+from reactor.settle($1::bigint[], $2::uuid[], $3::text[], $4::jsonb[], $5::text[], $6::text[], $7::float8[], $8::int[],
+    $9::int)

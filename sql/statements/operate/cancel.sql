@@ -1,2 +1,3 @@
--- Cancels those of the jobs $1 that have not finished, for the reason $2. Returns them, with the state they were in.
+-- Cancels those of the jobs $1 that are unfinished, for the reason $2. Returns them with their previous states.
+-- Calls reactor.cancel (schema/functions/cancel.sql).
 select id, was from reactor.cancel($1::bigint[], $2::text)

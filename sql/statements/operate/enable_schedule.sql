@@ -1,5 +1,5 @@
--- Enables ($2) or disables the schedule $1. Returns whether it was enabled before, and nothing if there is none. Looked at and
--- locked first, so that of two operators the second is told what the first one did.
+-- Enables ($2) or disables the schedule $1. Returns whether it was enabled before, and no row if it does not exist. The
+-- row is locked and read first, so that of two operators the second sees what the first one did.
 with before as materialized (
     select s.enabled from reactor.schedules s where s.name = $1::text for no key update
 ), written as (

@@ -1,5 +1,5 @@
--- Why the jobs $1 can't be started anew: each exclusive one whose scope is taken, with the job that has it. That may be
--- another of them: two finished jobs of one scope can't both start again.
+-- Why the jobs $1 can't be retried: the first exclusive one whose scope is taken, with the job that holds it. That may
+-- be another of them: two finished jobs of one scope can't both start again.
 select j.id, j.scope::text as scope, o.id as holder_id
 from reactor.jobs j
 join reactor.jobs o on o.scope = j.scope and o.exclusive and o.id <> j.id

@@ -1,3 +1,3 @@
--- Takes the running job $1 from a worker that is dead, with a fresh quota, to be run at once. No row: it is not running, or
--- its worker lives.
+-- Takes the running job $1 from a dead worker, with a fresh quota. No row: it is not running, or its worker is alive.
+-- Calls reactor.sweep (schema/functions/sweep.sql).
 select id from reactor.sweep(1, single => $1::bigint)

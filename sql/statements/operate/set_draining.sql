@@ -1,4 +1,4 @@
--- While draining ($1) no pod takes a job. Returns whether it was so before.
+-- Turns draining on or off ($1); while it is on, pods claim no jobs. Returns the previous value.
 with before as materialized (
     select s.the_only_row, s.draining from reactor.settings s for no key update
 )

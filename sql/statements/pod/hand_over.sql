@@ -1,17 +1,19 @@
--- The process that ran these attempts is dead; they go on, as new attempts, under the worker $3, without anybody else having
--- had a chance at them. $4: what happened. $5: it costs an attempt, and only those with attempts left are handed over.
+-- Hands the attempts $2 of the jobs $1, whose process died, over to the worker $3 as new attempts; no other worker can
+-- claim them in between. $4: what happened. $5: they are charged an attempt, and only jobs with attempts left are
+-- handed over.
 with given as materialized (
     select *, 'running' as fence from unnest($1::bigint[], $2::uuid[]) as g (id, attempt_id)
 ), moved as (
     update reactor.jobs j set
-        attempt_id = gen_random_uuid(), worker_id = w.id, attempts = j.attempts + case when $5::boolean then 1 else 0 end,
+        attempt_id = gen_random_uuid(), worker_id = w.id,
+        attempts = j.attempts + case when $5::boolean then 1 else 0 end,
         locked_at = clock_timestamp(), error = $4::text, changed = pg_current_xact_id()
     from given g cross join reactor.workers w
     where j.id = g.id and j.attempt_id = g.attempt_id and j.state = g.fence
         and w.id = $3::uuid and w.ended_at is null and w.lease_until > clock_timestamp()
         and (not $5::boolean or j.attempts < j.quota)
     returning j.id, j.attempts - case when $5::boolean then 1 else 0 end as number, j.locked_by, g.attempt_id
-), kept as (
+), history as (
     insert into reactor.attempts (job_id, attempt_id, number, pod, outcome, error)
     select m.id, m.attempt_id, m.number, m.locked_by, 'crashed', $4::text from moved m
 )

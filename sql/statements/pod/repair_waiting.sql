@@ -1,2 +1,3 @@
--- Puts right up to $1 jobs that wait although nothing they need is open. There should be none: each is a bug found.
-select id from reactor.reconcile($1::int) as id
+-- Repairs up to $1 jobs that wait although nothing they need is unfinished. Each job it returns is the trace of a bug.
+-- Calls reactor.repair_waiting (schema/functions/repair_waiting.sql).
+select id from reactor.repair_waiting($1::int) as id

@@ -1,2 +1,3 @@
--- Puts back what dead workers hold, at most $1 jobs: again while attempts are left, else failed.
+-- Takes back at most $1 jobs that dead workers hold: pending while attempts are left, else failed.
+-- Calls reactor.sweep (schema/functions/sweep.sql).
 select id, state from reactor.sweep($1::int)

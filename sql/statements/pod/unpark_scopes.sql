@@ -1,5 +1,5 @@
--- Lets out the first jobs of parked scopes that nothing holds. The end of a scope's job does that already; this finds what
--- a hand-written change left behind. Returns the scopes.
+-- Unparks the first jobs of parked scopes that no worker holds. The end of a scope's job does that; this repairs what a
+-- change by hand left behind. Returns the scopes.
 with recursive parked (scope) as (
     (select j.scope from reactor.jobs j where j.state = 'pending' and j.parked order by j.scope limit 1)
     union all

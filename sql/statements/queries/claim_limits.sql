@@ -1,5 +1,5 @@
--- What keeps jobs from being taken although they are due: draining, and queues that are paused or have a limit, with how
--- many of their jobs are held by workers.
+-- What keeps due jobs from being claimed: draining, and queues that are paused or limited, with the number of their
+-- jobs that workers hold.
 select s.draining, q.name::text as queue, q.paused, q.max_running,
     (select count(*)::int from reactor.jobs j where j.worker_id is not null and j.queue = q.name) as running
 from reactor.settings s left join reactor.queues q on q.paused or q.max_running is not null

@@ -1,8 +1,9 @@
--- How long jobs took that ended in each of the buckets of $2 seconds that the last $1 seconds fall into: for the $3 types of
--- which most ended, where any did.
+-- The durations of the jobs that ended in each bucket of $2 seconds that overlaps the last $1 seconds, for the $3 types
+-- of which most ended.
 with bounds as materialized (
     select make_interval(secs => $2::float8) as width,
-        date_bin(make_interval(secs => $2::float8), clock_timestamp() - make_interval(secs => $1::float8), 'epoch') as first
+        date_bin(make_interval(secs => $2::float8), clock_timestamp() - make_interval(secs => $1::float8), 'epoch')
+            as first
 ), ended as materialized (
     select j.job_type::text as job_type, date_bin((select width from bounds), j.finished_at, 'epoch') as at,
         extract(epoch from j.finished_at - j.started_at)::float8 as seconds

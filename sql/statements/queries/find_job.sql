@@ -1,14 +1,15 @@
--- The job $1 with all that is known about it, in one snapshot: what it waits for, its steps, and the attempts that did not
--- finish it. Lists come as texts of JSON: any other type would have to be looked up by the driver on every connection.
--- Numbers and times as in list_jobs.sql.
+-- The job $1 with everything known about it, in one snapshot: its dependencies, its steps, and the attempts that did
+-- not finish it. Lists are arrays of JSON texts: a driver has to look up any other type on each connection. Numbers and
+-- times as in list_jobs.sql.
 select j.id, j.job_type::text as job_type, j.state::text as state, j.payload::jsonb as payload, j.pipeline_id,
     j.parent_id, j.children, j.queue::text as queue, j.priority::int as priority,
-    case when j.run_after is not null then least(j.run_after, timestamptz '9999-12-31 23:59:59.999999+00') end as run_after,
+    case when j.run_after is not null
+        then least(j.run_after, timestamptz '9999-12-31 23:59:59.999999+00') end as run_after,
     j.max_attempts::int as max_attempts, j.timeout_seconds::numeric::float8 as timeout_seconds, j.tags::text[] as tags,
     j.scope::text as scope, j.exclusive, j.idempotency_key::text as idempotency_key, j.is_current, j.attempt_id,
     j.attempts, coalesce(j.quota, j.max_attempts::int) as quota, j.waiting_on, j.locked_by, j.worker_id, j.locked_at,
-    j.progress::numeric::float8 as progress, j.status_message, j.result, j.error, j.broken_by, j.created_at, j.started_at,
-    j.finished_at,
+    j.progress::numeric::float8 as progress, j.status_message, j.result, j.error, j.broken_by, j.created_at,
+    j.started_at, j.finished_at,
     array(select s::text from (
         select jsonb_build_object('depends_on', d.depends_on, 'needs', d.needs, 'state', p.state) as s
         from reactor.dependencies d join reactor.jobs p on p.id = d.depends_on

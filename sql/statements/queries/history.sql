@@ -1,8 +1,9 @@
--- How many jobs were created, ended and failed in each of the buckets of $2 seconds that the last $1 seconds fall into, the
--- empty ones too. Both times have their part in the BRIN index.
+-- The numbers of jobs that were created, ended and failed in each bucket of $2 seconds that overlaps the last $1
+-- seconds, empty buckets included. Both times are in the BRIN index.
 with bounds as materialized (
     select make_interval(secs => $2::float8) as width,
-        date_bin(make_interval(secs => $2::float8), clock_timestamp() - make_interval(secs => $1::float8), 'epoch') as first,
+        date_bin(make_interval(secs => $2::float8), clock_timestamp() - make_interval(secs => $1::float8), 'epoch')
+            as first,
         date_bin(make_interval(secs => $2::float8), clock_timestamp(), 'epoch') as last
 ), created as (
     select date_bin((select width from bounds), j.created_at, 'epoch') as at, count(*) as n

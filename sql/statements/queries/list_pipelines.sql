@@ -1,13 +1,14 @@
--- The newest pipelines whose first job has an id below $1 (NULL: from the newest on), at most $2, with the derived state $3,
--- and whose first job has the type $4, the scope $5, the tag $6 (NULL: any), or the words $7 somewhere in its pipeline's id
--- (at the beginning), type or scope. $8 or $9: only that pipeline, or the one of that job.
+-- The newest pipelines whose first job has an id below $1 (NULL: from the newest), at most $2, with the derived state
+-- $3, and whose first job has the type $4, the scope $5 and the tag $6 (NULL: any), or contains $7 in its type or scope
+-- or at the beginning of its pipeline id. $8 or $9: only that pipeline, or the pipeline of that job.
 --
--- There is no table of pipelines: jobs are walked down by id, and the first of each pipeline is taken. One page walks
--- 20,000 ids at most, so that no filter reads the whole table; `onward` is where the next page goes on when this one is
--- not full: just above the next job that there is, since prunes leave wide gaps. Rows without a type are no pipeline's.
+-- There is no table of pipelines: the statement walks jobs by descending id and takes the first job of each pipeline. A
+-- page walks 20,000 ids at most, so that no filter reads the whole table; if the page is not full, the next one
+-- continues at `next_before`: just above the next existing job, because prunes leave wide gaps. Rows without a type
+-- belong to no pipeline.
 --
--- Scalar subqueries, not joins: the planner then walks the primary key, keeps its order, and stops when the page is full.
--- `offset 0` keeps it from deriving the state of all pipelines that there are, to join them afterwards.
+-- Scalar subqueries instead of joins: the planner then walks the primary key, keeps its order, and stops when the page
+-- is full. `offset 0` keeps it from deriving the state of all pipelines before joining them.
 with top as materialized (
     select case when $8::uuid is null and $9::bigint is null
         then (select max(j.id) from reactor.jobs j where j.id < coalesce($1::bigint, 9223372036854775807))
@@ -19,8 +20,8 @@ with top as materialized (
     select case when $8::uuid is null and $9::bigint is null then top.id - 20000 else top.id - 1 end as id from top
 ), page as materialized (
     select h.id as first_id, h.job_type::text as job_type, h.scope::text as scope, p.pipeline_id, p.state,
-        p.progress::numeric::float8 as progress, p.jobs, p.waiting, p.pending, p.running, p.completed, p.partial, p.failed,
-        p.cancelled, p.created_at, p.started_at, p.finished_at
+        p.progress::numeric::float8 as progress, p.jobs, p.waiting, p.pending, p.running, p.completed, p.partial,
+        p.failed, p.cancelled, p.created_at, p.started_at, p.finished_at
     from (
         select j.id, j.pipeline_id, j.job_type, j.scope
         from reactor.jobs j
@@ -40,10 +41,10 @@ with top as materialized (
     order by h.id desc
     limit $2::int
 )
-select page.*, o.onward
+select page.*, o.next_before
 from (
     select case when $8::uuid is null and $9::bigint is null then (
-        select max(j.id) + 1 from reactor.jobs j where j.id <= (select bottom.id from bottom)) end as onward
+        select max(j.id) + 1 from reactor.jobs j where j.id <= (select bottom.id from bottom)) end as next_before
 ) o
 left join page on true
 order by page.first_id desc

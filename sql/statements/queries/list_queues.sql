@@ -1,5 +1,5 @@
--- Queues that have a row, or a job that has not ended: what runs in each, what is due, what is to come. One branch per
--- index, so that finished jobs are never read. The age of the oldest one goes by its id, which needs no look at the rest.
+-- Queues that have a row or an unfinished job: what runs in each, what is due, what is scheduled. One branch per index,
+-- so that finished jobs are never read. The age of the oldest job is read by its id, without reading the others.
 with counted as (
     select j.queue, 0 as running, count(*) as due, 0 as scheduled, 0 as waiting, min(j.id) as oldest
     from reactor.jobs j

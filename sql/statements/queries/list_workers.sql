@@ -1,5 +1,5 @@
--- Worker processes that live by the database's clock, and those that died within the hour, with how many jobs each holds.
--- `counts` is what they say of themselves, NULL before the first heartbeat.
+-- Worker processes that are alive by the database's clock, and those that died within the hour, with the number of jobs
+-- that each holds. `counts` are their own counters, NULL before the first heartbeat.
 select w.id, w.pod, w.job_types, w.queues, w.capacity, held.running, w.started_at, w.heartbeat_at,
     extract(epoch from now.now - w.heartbeat_at)::float8 as heartbeat_age_seconds, w.lease_until,
     w.ended_at is null and w.lease_until > now.now as is_alive, w.counts

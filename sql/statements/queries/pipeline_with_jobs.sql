@@ -1,11 +1,12 @@
--- The pipeline $1, its jobs in id order, at most $2 of them, with what each depends on, and their steps: in one snapshot,
--- and as JSON, since ten thousand rows are quicker written here than read and written again by the caller.
--- Numbers, times and lengths as in list_jobs.sql. json, not jsonb: nothing is looked up in it, and it is cheaper.
+-- The pipeline $1 with its jobs by id, at most $2, their dependencies and their steps: in one snapshot, and as JSON,
+-- because the server writes ten thousand rows faster than the caller reads and rewrites them. Numbers, times and
+-- lengths as in list_jobs.sql. json and not jsonb: no key is looked up in it, and it is cheaper.
 with jobs as materialized (
     select j.id, j.job_type, j.state, j.queue, j.priority, j.scope, j.is_current, j.exclusive, j.tags, j.pipeline_id,
         j.parent_id, j.children, j.attempts, coalesce(j.quota, j.max_attempts::int) as quota, j.waiting_on, j.locked_by,
         j.locked_at, j.progress, left(j.status_message, 2000) as status_message, left(j.error, 2000) as error,
-        case when j.run_after is not null then least(j.run_after, timestamptz '9999-12-31 23:59:59.999999+00') end as run_after,
+        case when j.run_after is not null
+            then least(j.run_after, timestamptz '9999-12-31 23:59:59.999999+00') end as run_after,
         j.created_at, j.started_at,
         j.finished_at,
         array(select d.depends_on from reactor.dependencies d where d.job_id = j.id order by d.depends_on) as depends_on

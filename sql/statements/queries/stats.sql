@@ -1,7 +1,7 @@
--- How jobs have fared, by type and state: those that ended in the last $1 seconds, and all that have not ended. The first come
--- by way of the BRIN index on times, the others by the partial indexes of what is unfinished: history is not read.
--- A job was retried if an attempt at it failed, died or lost its lease, or if it was started anew by hand. (Not attempts > 1: an
--- attempt that died with its process costs nothing, and is given back.)
+-- Jobs by type and state: those that ended in the last $1 seconds, and all unfinished ones. The former are found by the
+-- BRIN index on times, the latter by the partial indexes of unfinished jobs: older history is not read. A job counts as
+-- retried if an attempt at it failed, crashed or lost its lease, or if an operator retried it. (Not attempts > 1: an
+-- attempt that died with its process is refunded.)
 with recent as not materialized (
     select j.id, j.job_type::text as job_type, j.state::text as state,
         extract(epoch from j.finished_at - j.started_at)::float8 as seconds
@@ -17,9 +17,11 @@ with recent as not materialized (
     select j.id, j.job_type::text, j.state::text from reactor.jobs j
     where j.state = 'pending' and j.parked and j.run_after is null and j.job_type is not null
     union all
-    select j.id, j.job_type::text, j.state::text from reactor.jobs j where j.state = 'waiting' and j.job_type is not null
+    select j.id, j.job_type::text, j.state::text from reactor.jobs j where j.state = 'waiting'
+        and j.job_type is not null
     union all
-    select j.id, j.job_type::text, j.state::text from reactor.jobs j where j.worker_id is not null and j.state = 'running'
+    select j.id, j.job_type::text, j.state::text from reactor.jobs j where j.worker_id is not null
+        and j.state = 'running'
 ), retried as materialized (
     select distinct a.job_id from reactor.attempts a where a.outcome in ('error', 'crashed', 'lease_lost', 'retried')
 )

@@ -1,5 +1,5 @@
--- All that may keep the job $1 from running, in one snapshot. Reads tables only, so that those who may only look can ask.
--- A worker lives by the database's clock. A job is held while worker_id is set, also when it was cancelled.
+-- Everything that may keep the job $1 from running, in one snapshot. Reads tables only, so that a role with read access
+-- may run it. A worker is alive by the database's clock. A job is held while worker_id is set, also after a cancel.
 with asked as materialized (
     select j.* from reactor.jobs j where j.id = $1::bigint
 ), live as materialized (
@@ -16,11 +16,14 @@ with asked as materialized (
     order by d.depends_on
 )
 select
-    j.id, j.state::text as state, j.job_type::text as job_type, j.queue::text as queue, j.scope::text as scope, j.parked,
-    j.attempts, coalesce(j.max_attempts::int, j.quota, 3) as quota, j.max_attempts is not null as quota_is_own,
-    case when j.run_after is not null then least(j.run_after, timestamptz '9999-12-31 23:59:59.999999+00') end as run_after,
+    j.id, j.state::text as state, j.job_type::text as job_type, j.queue::text as queue, j.scope::text as scope,
+    j.parked, j.attempts, coalesce(j.max_attempts::int, j.quota, 3) as quota,
+    j.max_attempts is not null as quota_is_own,
+    case when j.run_after is not null
+        then least(j.run_after, timestamptz '9999-12-31 23:59:59.999999+00') end as run_after,
     j.run_after > clock_timestamp() as is_early,
-    case when isfinite(j.run_after) then extract(epoch from j.run_after - clock_timestamp())::float8 end as due_in_seconds,
+    case when isfinite(j.run_after)
+        then extract(epoch from j.run_after - clock_timestamp())::float8 end as due_in_seconds,
     j.locked_by, j.locked_at, extract(epoch from clock_timestamp() - j.locked_at)::float8 as held_seconds,
     j.started_at, j.finished_at, j.error, j.status_message, j.broken_by, b.state::text as broken_by_state,
     j.worker_id is not null as is_held,
@@ -32,14 +35,16 @@ select
     h.id as holder_id, h.job_type::text as holder_type, h.state::text as holder_state, h.locked_by as holder_pod,
     extract(epoch from clock_timestamp() - h.locked_at)::float8 as holder_seconds,
     coalesce(hw.ended_at is null and hw.lease_until > clock_timestamp(), false) as holder_is_alive,
-    -- Looked for only where it can be: nothing holds the scope, and somebody else of it has been let out.
+    -- Read only where it can exist: no worker holds the scope, and another job of it was unparked.
     case when j.parked and h.id is null then (
         select o.id from reactor.jobs o
-        where o.scope = j.scope and o.state = 'pending' and o.run_after is null and not o.parked and o.job_type is not null
+        where o.scope = j.scope and o.state = 'pending' and o.run_after is null and not o.parked
+            and o.job_type is not null
         order by o.priority, o.id limit 1) end as ahead_id,
     s.draining, coalesce(q.paused, false) as is_paused, q.max_running,
     case when q.max_running is not null then (
-        select count(*)::int from reactor.jobs r where r.worker_id is not null and r.queue = j.queue) end as queue_running,
+        select count(*)::int from reactor.jobs r where r.worker_id is not null and r.queue = j.queue) end
+            as queue_running,
     l.pods, l.with_handler, l.with_queue, l.with_both, l.capacity, l.held
 from asked j
 cross join reactor.settings s

@@ -1,4 +1,4 @@
--- What workers have counted: of those that live, and of those that ended in the last $1 seconds, or their last numbers would
+-- The counters of workers that are alive, and of those that ended in the last $1 seconds, or their last numbers would
 -- never be read. At most 1,000, the newest.
 select w.id::text as worker, w.pod, w.capacity, w.counts,
     w.ended_at is null and w.lease_until > clock_timestamp() as is_alive,

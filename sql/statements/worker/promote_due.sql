@@ -1,5 +1,5 @@
--- Moves up to $1 scheduled jobs that are due among the ready ones. Returns how many, and in how many seconds the next one
--- is due (NULL: none). The time is a subquery because the index can't be used with a bare volatile call.
+-- Moves up to $1 scheduled jobs that are due into the index of ready jobs. Returns their number, and the seconds until
+-- the next one is due (NULL: none). The time is a subquery because the index can't be used with a bare volatile call.
 with due as materialized (
     select j.id from reactor.jobs j
     where j.state = 'pending' and j.run_after is not null and j.run_after <= (select clock_timestamp())

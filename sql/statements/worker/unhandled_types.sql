@@ -1,5 +1,5 @@
--- Types of ready jobs that no live worker would take, at most $1 kinds are looked at. By one step through the index for each
--- kind, however many jobs there are of it.
+-- Types of ready jobs that no live worker would claim. A loose index scan: one step through the index for each queue
+-- and type, $1 of them at most, however many jobs there are.
 with recursive kind (queue, job_type, n) as (
     (select j.queue, j.job_type, 1 from reactor.jobs j
         where j.state = 'pending' and j.run_after is null and not j.parked and j.job_type is not null

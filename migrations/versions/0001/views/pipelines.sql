@@ -1,7 +1,9 @@
--- What a pipeline is doing, derived from its jobs and kept nowhere. Rows adopted from elsewhere, which are never run, don't count.
+-- The state of a pipeline, derived from its jobs and stored nowhere. Rows without a job_type, which are never run,
+-- don't count.
 
--- From the numbers of jobs that are open, completed, partial, failed and cancelled.
-create function reactor.pipeline_state(open bigint, completed bigint, partial bigint, failed bigint, cancelled bigint)
+-- From the numbers of jobs that are unfinished, completed, partial, failed and cancelled.
+create or replace function reactor.pipeline_state(
+    open bigint, completed bigint, partial bigint, failed bigint, cancelled bigint)
     returns text
 language sql immutable parallel safe
 return case
@@ -10,9 +12,10 @@ return case
     when cancelled > 0 then 'cancelled'
     else 'completed' end;
 comment on function reactor.pipeline_state is
-    'running while a job is open; else partial (some done, some not), failed (nothing done), cancelled or completed.';
+    'running while a job is unfinished; else partial (some done, some not), failed (nothing done), '
+    'cancelled or completed.';
 
-create view reactor.pipelines as
+create or replace view reactor.pipelines as
 select
     j.pipeline_id,
     reactor.pipeline_state(
@@ -21,7 +24,8 @@ select
         count(*) filter (where j.state = 'partial'),
         count(*) filter (where j.state = 'failed'),
         count(*) filter (where j.state = 'cancelled')) as state,
-    avg(case when j.state in ('waiting', 'pending', 'running') then coalesce(j.progress, 0) else 1 end)::real as progress,
+    avg(case when j.state in ('waiting', 'pending', 'running') then coalesce(j.progress, 0) else 1 end)::real
+        as progress,
     count(*)::int as jobs,
     count(*) filter (where j.state = 'waiting')::int as waiting,
     count(*) filter (where j.state = 'pending')::int as pending,
@@ -36,4 +40,5 @@ select
 from reactor.jobs j
 where j.job_type is not null
 group by j.pipeline_id;
-comment on view reactor.pipelines is 'One row per pipeline: derived state, progress, and how many of its jobs are in which state.';
+comment on view reactor.pipelines is
+    'One row per pipeline: its derived state, its progress, and the number of its jobs in each state.';

@@ -1,0 +1,141 @@
+-- Checks the edges that a transaction inserted, and connects them at its commit.
+
+-- Finds a dependency cycle through these jobs: returns some jobs of it, or NULL if there is none. Kahn's algorithm over
+-- the jobs of this transaction that they depend on: jobs without open dependencies are removed until none are left, or
+-- a cycle is. In arrays, so that ten thousand edges take tens of milliseconds.
+create or replace function reactor.find_cycle(starts bigint[]) returns bigint[]
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    nodes bigint[];
+    needed int[];      -- edges, sorted by this end
+    needing int[];
+    first_edge int[];  -- of a node, among `needed`
+    open_needs int[];  -- of a node
+    todo int[] := '{}';
+    taken int := 0;
+    edge int;
+begin
+    with recursive above (id) as (
+        select unnest(starts)
+        union
+        select d.depends_on
+        from above
+        join reactor.dependencies d on d.job_id = above.id
+        join reactor.jobs p on p.id = d.depends_on and p.inserted_by = pg_current_xact_id()
+    )
+    select array_agg(above.id) into nodes from above;
+
+    select array_agg(u.n::int order by u.n, w.n), array_agg(w.n::int order by u.n, w.n) into needed, needing
+    from reactor.dependencies d
+    join unnest(nodes) with ordinality w (id, n) on w.id = d.job_id
+    join unnest(nodes) with ordinality u (id, n) on u.id = d.depends_on;
+
+    open_needs := array_fill(0, array[cardinality(nodes)]);
+    first_edge := open_needs;
+    for edge in 1 .. coalesce(cardinality(needed), 0) loop
+        open_needs[needing[edge]] := open_needs[needing[edge]] + 1;
+        if first_edge[needed[edge]] = 0 then
+            first_edge[needed[edge]] := edge;
+        end if;
+    end loop;
+    for node in 1 .. cardinality(nodes) loop
+        if open_needs[node] = 0 then
+            todo := todo || node;
+        end if;
+    end loop;
+    while taken < cardinality(todo) loop
+        taken := taken + 1;
+        edge := first_edge[todo[taken]];
+        while edge > 0 and needed[edge] = todo[taken] loop
+            open_needs[needing[edge]] := open_needs[needing[edge]] - 1;
+            if open_needs[needing[edge]] = 0 then
+                todo := todo || needing[edge];
+            end if;
+            edge := edge + 1;
+        end loop;
+    end loop;
+    if taken = cardinality(nodes) then
+        return null;
+    end if;
+    return array(
+        select n.id from unnest(nodes, open_needs) n (id, open_needs) where n.open_needs > 0 order by n.id limit 10);
+end
+$$;
+
+-- Immediately: what can be checked without reading other transactions' rows.
+create or replace function reactor.check_dependencies() returns trigger
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    job bigint;
+begin
+    select e.job_id into job from inserted e where e.job_id = e.depends_on limit 1;
+    if found then
+        raise exception 'reactor: job % can''t depend on itself', job using errcode = 'check_violation',
+            hint = 'Set depends_on to the job that must end first.';
+    end if;
+
+    select x.id into job
+    from (select e.job_id from inserted e union select e.depends_on from inserted e) x (id)
+    where not exists (select from reactor.jobs j where j.id = x.id) limit 1;
+    if found then
+        raise exception 'reactor: job % does not exist', job using errcode = 'foreign_key_violation',
+            hint = 'Insert the job first and take its id from RETURNING id.';
+    end if;
+
+    -- Otherwise any producer could block any other job by making it wait.
+    select j.id into job
+    from inserted e join reactor.jobs j on j.id = e.job_id
+    where j.inserted_by <> pg_current_xact_id() limit 1;
+    if found then
+        raise exception 'reactor: job % was not inserted by this transaction', job
+            using errcode = 'object_not_in_prerequisite_state',
+            hint = 'Insert a job and its dependencies in one transaction.';
+    end if;
+    return null;
+end
+$$;
+
+-- Connecting runs at commit, once for all edges of the transaction. Until then no other transaction sees the jobs, and
+-- the locks taken here are not held while the producer works.
+create or replace function reactor.first_dependency() returns boolean
+language plpgsql as $$
+begin
+    return case when pg_catalog.current_setting('reactor.connecting', true) = 'yes' then false
+        else pg_catalog.set_config('reactor.connecting', 'yes', true) is not null end;
+end
+$$;
+
+create or replace function reactor.connect_dependencies() returns trigger
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    ids bigint[];
+    cycle bigint[];
+begin
+    -- After SET CONSTRAINTS IMMEDIATE, edges that follow come here again.
+    perform set_config('reactor.connecting', 'no', true);
+    select array_agg(distinct j.id) into ids
+    from reactor.dependencies d join reactor.jobs j on j.id = d.job_id
+    where d.resolved is null and j.inserted_by = pg_current_xact_id() and j.state in ('pending', 'waiting');
+    if ids is null then
+        return null;
+    end if;
+
+    -- A cycle has at least one edge from an older job to a newer one. Most transactions have no such edge. If this is
+    -- not the first call (constraints were set immediate), that edge may be among those that are already connected.
+    if current_setting('reactor.connected', true) = 'yes' or exists (
+        select from reactor.dependencies d where d.resolved is null and d.job_id = any (ids)
+            and d.depends_on > d.job_id)
+    then
+        cycle := reactor.find_cycle(ids);
+        if cycle is not null then
+            raise exception 'reactor: these jobs depend on each other: %', array_to_string(cycle, ', ')
+                using errcode = 'check_violation', hint = 'Remove one of the dependencies among them.';
+        end if;
+    end if;
+
+    perform set_config('reactor.connected', 'yes', true);
+    perform reactor.lock_predecessors(ids);
+    perform reactor.recompute_dependencies(ids);
+    return null;
+end
+$$;

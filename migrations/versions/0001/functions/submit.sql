@@ -1,0 +1,138 @@
+-- For producers: inserts a job in one call, without error handling.
+
+create or replace function reactor.submit(
+    job_type text,
+    payload jsonb default '{}',
+    out id bigint,
+    inout pipeline_id uuid default null,
+    out outcome text,
+    queue text default 'default',
+    priority int default 0,
+    run_after timestamptz default null,
+    max_attempts int default null,
+    timeout_seconds real default null,
+    tags text[] default '{}',
+    scope text default null,
+    exclusive boolean default false,
+    idempotency_key text default null)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    job record;
+begin
+    if submit.job_type is null then
+        perform reactor.refuse('reactor: the job has no job_type', 'Set job_type to the name of the handler.');
+    end if;
+    if submit.priority not between -1000 and 1000 then
+        perform reactor.refuse(format('reactor: priority %s is out of range', submit.priority),
+            'Use -1000 (first) to 1000 (last); the default is 0.');
+    end if;
+    -- The conflicting job may have ended before it is read; then the insert is tried again.
+    for try in 1 .. 10 loop
+        insert into reactor.jobs as j (job_type, payload, pipeline_id, queue, priority, run_after, max_attempts,
+            timeout_seconds, tags, scope, exclusive, idempotency_key)
+        values (submit.job_type, coalesce(submit.payload, '{}'),
+            coalesce(submit.pipeline_id, reactor.time_ordered_uuid()), coalesce(submit.queue, 'default'),
+            coalesce(submit.priority, 0), submit.run_after, submit.max_attempts, submit.timeout_seconds,
+            coalesce(submit.tags, '{}'), submit.scope, coalesce(submit.exclusive, false), submit.idempotency_key)
+        on conflict do nothing
+        returning j.id, j.pipeline_id, 'created' as outcome into job;
+        if not found and submit.idempotency_key is not null then
+            select j.id, j.pipeline_id, 'existing' as outcome into job from reactor.jobs j
+            where j.job_type = submit.job_type and j.idempotency_key = submit.idempotency_key
+                and j.state <> 'cancelled';
+        end if;
+        if not found and submit.exclusive then
+            select j.id, j.pipeline_id, 'busy' as outcome into job from reactor.jobs j
+            where j.scope = submit.scope and j.exclusive and j.state in ('waiting', 'pending', 'running');
+        end if;
+        if found then
+            id := job.id;
+            pipeline_id := job.pipeline_id;
+            outcome := job.outcome;
+            return;
+        end if;
+    end loop;
+    raise exception 'reactor: this transaction can''t see the job that conflicts with the new one'
+        using errcode = 'serialization_failure', hint = 'Run the transaction again.';
+end
+$$;
+comment on function reactor.submit is
+    'Inserts a job. outcome: created; existing (id is the holder of the idempotency_key); '
+    'busy (id is the job that holds the exclusive scope).';
+
+-- Inserts an array of jobs: the common part of submit_many, submit_pipeline and chain.
+create or replace function reactor.insert_jobs(jobs jsonb, parent bigint)
+    returns table (place int, id bigint, pipeline_id uuid, outcome text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+    known constant text[] := array['job_type', 'payload', 'pipeline_id', 'queue', 'priority', 'run_after',
+        'max_attempts', 'timeout_seconds', 'tags', 'scope', 'exclusive', 'idempotency_key'];
+    unknown text;
+begin
+    if jsonb_typeof(jobs) is distinct from 'array'
+        or exists (select from jsonb_array_elements(jobs) e (spec) where jsonb_typeof(e.spec) <> 'object')
+    then
+        perform reactor.refuse('reactor: the jobs are not an array of objects',
+            'Give an array such as [{"job_type": "csv_ingest", "payload": {"file": "a.csv"}}].');
+    end if;
+    select k.key into unknown
+    from jsonb_array_elements(jobs) e (spec) cross join lateral jsonb_object_keys(e.spec) k (key)
+    where k.key <> all (known) limit 1;
+    if found then
+        perform reactor.refuse(format('reactor: unknown key %L in a job', unknown),
+            'Use these: ' || array_to_string(known, ', ') || '.');
+    end if;
+
+    if exists (select from jsonb_array_elements(jobs) e (spec)
+        where e.spec ->> 'job_type' is null or (e.spec ->> 'priority')::int not between -1000 and 1000
+            or e.spec ->> 'idempotency_key' is not null or (e.spec ->> 'exclusive')::boolean)
+    then
+        for place, id, pipeline_id, outcome in
+            select s.place::int, n.id, n.pipeline_id, n.outcome
+            from rows from (jsonb_to_recordset(jobs) as (job_type text, payload jsonb, pipeline_id uuid, queue text,
+                priority int, run_after timestamptz, max_attempts int, timeout_seconds real, tags text[], scope text,
+                exclusive boolean, idempotency_key text)) with ordinality as s (job_type, payload, pipeline_id, queue,
+                priority, run_after, max_attempts, timeout_seconds, tags, scope, exclusive, idempotency_key, place)
+            cross join lateral reactor.submit(s.job_type, s.payload, s.pipeline_id, s.queue, s.priority, s.run_after,
+                s.max_attempts, s.timeout_seconds, s.tags, s.scope, s.exclusive, s.idempotency_key) n
+        loop
+            if parent is not null and outcome = 'created' then
+                update reactor.jobs j set parent_id = parent where j.id = insert_jobs.id;
+            end if;
+            return next;
+        end loop;
+        return;
+    end if;
+
+    -- These can't conflict with other jobs: one statement, with ids in the array's order.
+    return query
+        with inserted as (
+            insert into reactor.jobs as j (job_type, payload, pipeline_id, queue, priority, run_after, max_attempts,
+                timeout_seconds, tags, scope, parent_id)
+            select s.job_type, coalesce(s.payload, '{}'), coalesce(s.pipeline_id, reactor.time_ordered_uuid()),
+                coalesce(s.queue, 'default'), coalesce(s.priority, 0), s.run_after, s.max_attempts, s.timeout_seconds,
+                coalesce(s.tags, '{}'), s.scope, insert_jobs.parent
+            from rows from (jsonb_to_recordset(jobs) as (job_type text, payload jsonb, pipeline_id uuid, queue text,
+                priority int, run_after timestamptz, max_attempts int, timeout_seconds real, tags text[], scope text))
+                with ordinality as s (job_type, payload, pipeline_id, queue, priority, run_after, max_attempts,
+                timeout_seconds, tags, scope, place)
+            order by s.place
+            returning j.id, j.pipeline_id
+        )
+        select (row_number() over (order by i.id))::int, i.id, i.pipeline_id, 'created' from inserted i;
+end
+$$;
+comment on function reactor.insert_jobs is 'Inserts jobs for submit_many, submit_pipeline and chain.';
+
+-- Takes an array of objects with submit's arguments as keys; returns rows in the order of the array.
+create or replace function reactor.submit_many(jobs jsonb)
+    returns table (place int, id bigint, pipeline_id uuid, outcome text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    return query select p.place, p.id, p.pipeline_id, p.outcome from reactor.insert_jobs(jobs, null) p;
+end
+$$;
+comment on function reactor.submit_many is
+    'Inserts many jobs: '
+    'select * from reactor.submit_many(''[{"job_type": "csv_ingest", "payload": {"file": "a.csv"}}]'')';

@@ -1,0 +1,66 @@
+-- The current schema, and the order in which its files are applied. `psql -f schema.sql` builds it in an empty schema
+-- `reactor`; databases are built by the frozen copies of these files in migrations/versions.
+--
+-- Tables. A row in `jobs` is a job; `dependencies` are the edges of pipelines, `steps` the units of work inside a job,
+-- `attempts` the attempts that ended without finishing their job. `workers` has a row per worker process with its
+-- lease, `queues` a row per queue that is paused or limited, `settings` one row of cluster-wide settings. `schedules`
+-- insert jobs, `archive` keeps pruned ones, `audit` records what operators do.
+--
+-- State machine. waiting -> pending -> running -> completed, partial, failed or cancelled. An insert makes a job
+-- pending, or waiting if its transaction also inserts dependencies (connect_dependencies). claim makes pending jobs
+-- running; settle ends attempts, and a failed one with attempts left makes its job pending again. cancel ends jobs in
+-- any unfinished state, sweep takes back the jobs of dead workers, retry starts finished jobs over. after_update runs
+-- after each of them: it resolves dependencies, frees scopes and notifies.
+--
+-- Fence. Each claim draws a new `attempt_id`. Every later write of the attempt names the job's id, this attempt_id and
+-- the state running; if another attempt, a cancel or a sweep came first, it changes no row.
+-- `worker_id` is set while a handler may be running. It outlives a cancel, and so does the job's hold on its scope.
+--
+-- Doorbell. A notification only wakes: it has no payload, and receivers read the tables. A sequence holds the time of
+-- the last notification, so that a storm of commits notifies once in 10 ms (notify).
+--
+-- Ready jobs. Claims walk the index jobs_ready. Jobs that can't run yet are outside it: a future run_after (until
+-- promote_due clears it), or `parked` behind another job of their scope (scopes).
+--
+-- Streams. `changed` holds the transaction that last wrote a row. Together with the reader's snapshot it identifies the
+-- rows that the reader has not seen (change_tracking).
+--
+-- Lock order. 1. rows of running jobs, by id; 2. advisory locks of scopes, by hash; 3. rows of waiting and pending
+-- jobs, by id, predecessors before dependants; 4. rows of dependencies; 5. rows of steps. Claims wait for no row: they
+-- skip what is locked. All writes assume READ COMMITTED.
+
+\ir types.sql
+\ir sequences.sql
+\ir tables/alembic_version.sql
+\ir tables/settings.sql
+\ir tables/jobs.sql
+\ir tables/dependencies.sql
+\ir tables/steps.sql
+\ir tables/attempts.sql
+\ir tables/workers.sql
+\ir tables/queues.sql
+\ir tables/schedules.sql
+\ir tables/archive.sql
+\ir tables/audit.sql
+\ir functions/notify.sql
+\ir functions/change_tracking.sql
+\ir functions/insert_rules.sql
+\ir functions/dependencies.sql
+\ir functions/connect_dependencies.sql
+\ir functions/scopes.sql
+\ir functions/after_update.sql
+\ir functions/submit.sql
+\ir functions/submit_pipeline.sql
+\ir functions/chain.sql
+\ir functions/claim.sql
+\ir functions/settle.sql
+\ir functions/cancel.sql
+\ir functions/retry.sql
+\ir functions/sweep.sql
+\ir functions/prune.sql
+\ir functions/repair_waiting.sql
+\ir functions/schedules.sql
+\ir triggers.sql
+\ir views/pipelines.sql
+\ir views/workload.sql
+\ir privileges.sql

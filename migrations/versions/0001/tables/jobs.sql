@@ -1,0 +1,133 @@
+-- One row per job. Columns are ordered by width, so that rows need no padding; each comment says who writes the column.
+create table reactor.jobs (
+    id bigint generated always as identity primary key,
+    changed xid8 not null default pg_current_xact_id(),
+    inserted_by xid8 not null default pg_current_xact_id(),
+    pipeline_id uuid not null default gen_random_uuid(),
+    attempt_id uuid,
+    worker_id uuid,
+    parent_id bigint,
+    broken_by bigint,
+    run_after timestamptz,
+    created_at timestamptz not null default clock_timestamp(),
+    started_at timestamptz,
+    locked_at timestamptz,
+    finished_at timestamptz,
+    max_attempts reactor.attempt_limit,
+    attempts int not null default 0,
+    quota int,
+    children int not null default 0,
+    waiting_on int not null default 0,
+    timeout_seconds reactor.duration,
+    progress reactor.fraction,
+    priority reactor.priority not null default 0,
+    exclusive boolean not null default false,
+    is_current boolean not null default false,
+    parked boolean not null default false,
+    state reactor.job_state not null default 'pending',
+    queue reactor.label not null default 'default',
+    job_type reactor.label,
+    scope reactor.key,
+    idempotency_key reactor.key,
+    locked_by text,
+    status_message text,
+    error text,
+    tags reactor.tags not null default '{}',
+    payload reactor.payload not null default '{}',
+    result jsonb
+) with (
+    fillfactor = 90,
+    -- Every job leaves several dead row versions, and claims walk through them until vacuum removes them.
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_insert_scale_factor = 0.1,
+    autovacuum_analyze_scale_factor = 0.05,
+    autovacuum_vacuum_cost_delay = 1
+);
+
+-- Time-ordered ids: the pipelines of one hour are then close to each other in jobs_pipeline, to which every claim and
+-- every settle adds an entry. (Before PostgreSQL 18 only reactor.submit draws such ids: our own function as a default
+-- makes a single insert a third slower.)
+do $$
+begin
+    if current_setting('server_version_num')::int >= 180000 then
+        alter table reactor.jobs alter pipeline_id set default uuidv7();
+    end if;
+end
+$$;
+
+comment on table reactor.jobs is
+    'One row per job. All that a service needs: INSERT INTO reactor.jobs (job_type, payload) '
+    'VALUES (''csv_ingest'', ''{"file": "a.csv"}'') RETURNING id, pipeline_id';
+comment on column reactor.jobs.id is 'set by the database';
+comment on column reactor.jobs.changed is
+    'engine only: the transaction that last changed the row; streams resume by it';
+comment on column reactor.jobs.inserted_by is 
+    'engine only: the transaction that inserted the row; only that transaction may insert dependencies of the job';
+comment on column reactor.jobs.job_type is
+    'producer: selects the handler; NULL: a row adopted from elsewhere, never dispatched';
+comment on column reactor.jobs.payload is 'producer: the handler''s argument, a JSON object';
+comment on column reactor.jobs.pipeline_id is 'producer: groups the jobs of one run; a new one unless given';
+comment on column reactor.jobs.parent_id is 'engine only: the job that chained this one';
+comment on column reactor.jobs.children is 'engine only: the number of jobs that this one chained';
+comment on column reactor.jobs.queue is 'producer: pods are configured with the queues that they claim from';
+comment on column reactor.jobs.priority is 'producer: lower runs first; -1000 to 1000';
+comment on column reactor.jobs.run_after is
+    'producer, and the engine for retries: do not run before; NULL or past: now';
+comment on column reactor.jobs.max_attempts is 'producer: NULL: the handler''s default, else 3';
+comment on column reactor.jobs.timeout_seconds is 'producer: NULL: the handler''s default';
+comment on column reactor.jobs.tags is 'producer: for searching';
+comment on column reactor.jobs.scope is 
+    'producer: what this job computes, e.g. module=3/year=2026; at most one running job per scope';
+comment on column reactor.jobs.exclusive is
+    'producer: requires a scope; the row is refused while the scope has an unfinished exclusive job';
+comment on column reactor.jobs.idempotency_key is 
+    'producer: within settings.idempotency_window a second row with this job_type and key is refused';
+comment on column reactor.jobs.state is
+    'engine only: waiting, pending, running, completed, partial, failed or cancelled';
+comment on column reactor.jobs.is_current is 'engine only: the most recently claimed job of its scope';
+comment on column reactor.jobs.attempt_id is 
+    'engine only: the fence; new for every claim, kept on terminal rows, NULL after cancel, release or recovery';
+comment on column reactor.jobs.attempts is
+    'engine only: counted at claim, refunded if the attempt never started or was released';
+comment on column reactor.jobs.quota is 'engine only: the number of attempts that the latest claim granted in total';
+comment on column reactor.jobs.locked_by is 'engine only: the pod of the latest claim';
+comment on column reactor.jobs.worker_id is
+    'engine only: the worker process that may still be running this job''s handler';
+comment on column reactor.jobs.locked_at is 'engine only: the time of the latest claim';
+comment on column reactor.jobs.progress is 'handler: 0 to 1';
+comment on column reactor.jobs.status_message is 'handler: one line for humans';
+comment on column reactor.jobs.result is 'handler: its return value';
+comment on column reactor.jobs.error is 'engine only: the last error, or why the job was cancelled';
+comment on column reactor.jobs.created_at is 'set by the database';
+comment on column reactor.jobs.started_at is 'engine only: the first start of the handler; unchanged by later attempts';
+comment on column reactor.jobs.finished_at is 'engine only: when the job reached a terminal state';
+comment on column reactor.jobs.waiting_on is 'engine only: the number of its dependencies that are not met yet';
+comment on column reactor.jobs.broken_by is 
+    'engine only: the job whose end cancelled this one; a retry of that job restores this one';
+comment on column reactor.jobs.parked is 'engine only: pending behind another job of its scope; claims do not see it';
+
+-- What claims walk, in their order. The type comes before the priority, so that a claim never walks past jobs for which
+-- its pod has no handler.
+create index jobs_ready on reactor.jobs (queue, job_type, priority, id)
+    where state = 'pending' and run_after is null and not parked and job_type is not null;
+-- Scheduled jobs, until they are due.
+create index jobs_future on reactor.jobs (run_after) where state = 'pending' and run_after is not null;
+create index jobs_parked on reactor.jobs (scope, queue, job_type, priority, id) where state = 'pending' and parked;
+create index jobs_waiting on reactor.jobs (id) where state = 'waiting';
+-- What operators ask for first, among millions of completed jobs.
+create index jobs_not_completed on reactor.jobs (id) where state in ('partial', 'failed', 'cancelled');
+create index jobs_pipeline on reactor.jobs (pipeline_id, id);
+create index jobs_held on reactor.jobs (worker_id) where worker_id is not null;
+-- Enforces "at most one running job per scope". A cancelled job holds its scope until its handler has stopped.
+create unique index jobs_scope_held on reactor.jobs (scope) where worker_id is not null and scope is not null;
+create unique index jobs_scope_current on reactor.jobs (scope) where is_current;
+create unique index jobs_scope_exclusive on reactor.jobs (scope)
+    where exclusive and state in ('waiting', 'pending', 'running');
+create unique index jobs_idempotency on reactor.jobs (job_type, idempotency_key)
+    where idempotency_key is not null and state <> 'cancelled';
+create index jobs_broken_by on reactor.jobs (broken_by) where broken_by is not null;
+create index jobs_times on reactor.jobs using brin (created_at, finished_at);
+-- What changed since a given transaction, over all pipelines. xid8 has no BRIN operator class; a btree would be written
+-- twice per job, and progress updates would not be HOT.
+create index jobs_changed on reactor.jobs using brin ((changed::text::bigint))
+    with (pages_per_range = 16, autosummarize = on);

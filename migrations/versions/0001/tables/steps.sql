@@ -1,0 +1,27 @@
+-- Steps are written through the fence of their job: the writer takes FOR SHARE on the job's row first.
+create table reactor.steps (
+    job_id bigint not null references reactor.jobs on delete cascade,
+    name text not null,
+    position int not null,
+    changed xid8 not null default pg_current_xact_id(),
+    state text not null default 'pending'
+        constraint step_state_is_known check (state in ('pending', 'running', 'completed', 'failed', 'skipped')),
+    result jsonb,
+    error text,
+    started_at timestamptz,
+    finished_at timestamptz,
+    primary key (job_id, name)
+) with (fillfactor = 80);
+create index steps_changed on reactor.steps using brin ((changed::text::bigint))
+    with (pages_per_range = 16, autosummarize = on);
+comment on table reactor.steps is 'Units of work inside a job. A completed step is not run again on a retry.';
+comment on column reactor.steps.name is 'unique within its job';
+comment on column reactor.steps.position is 'the order in which the handler planned them';
+comment on column reactor.steps.state is
+    'pending (with a started_at: it was interrupted), running, completed, failed or skipped '
+    '(there was nothing to do, or it is not in the plan any more)';
+comment on column reactor.steps.result is
+    'what the step returned; a later attempt receives it without running the step';
+comment on column reactor.steps.error is 'why it failed or was skipped';
+comment on column reactor.steps.changed is
+    'engine only: the transaction that last changed the row; streams resume by it';

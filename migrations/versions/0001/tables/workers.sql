@@ -1,0 +1,20 @@
+-- Worker processes and their leases. Half of each page stays free, so that heartbeats are HOT updates.
+create table reactor.workers (
+    id uuid primary key,
+    pod text not null,
+    job_types text[] not null,
+    queues text[],
+    capacity int not null,
+    started_at timestamptz not null default clock_timestamp(),
+    heartbeat_at timestamptz not null default clock_timestamp(),
+    lease_until timestamptz not null,
+    ended_at timestamptz,
+    counts jsonb
+) with (fillfactor = 50);
+comment on table reactor.workers is
+    'One row per worker process incarnation: the same pod name after a restart is a new row. '
+    'When lease_until has passed, the process is considered dead and its jobs are taken back.';
+comment on column reactor.workers.queues is 'NULL: all queues';
+comment on column reactor.workers.ended_at is 'when it exited, or was found dead';
+comment on column reactor.workers.counts is
+    'its counters as of the last heartbeat, or of its exit; docs/observability.md';

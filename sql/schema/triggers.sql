@@ -1,0 +1,41 @@
+-- Every trigger in one place: what runs when a row is written. The functions' own files say why.
+
+-- At the producer's commit, once for each transaction: functions/notify.sql.
+create constraint trigger after_insert after insert on reactor.jobs
+    deferrable initially deferred for each row when (reactor.first_insert()) execute function reactor.after_insert();
+
+create or replace trigger before_insert before insert on reactor.jobs
+    for each row when (new.run_after is not null or new.exclusive or new.idempotency_key is not null)
+    execute function reactor.before_insert();
+
+create or replace trigger set_changed before update on reactor.jobs
+    for each row when (new.changed <> pg_current_xact_id()) execute function reactor.set_changed();
+create or replace trigger set_changed before update on reactor.steps
+    for each row when (new.changed <> pg_current_xact_id()) execute function reactor.set_changed();
+
+-- A trigger with transition tables can be neither for several events nor for named columns.
+create or replace trigger after_update after update on reactor.jobs
+    referencing old table as before new table as updated
+    for each statement execute function reactor.after_jobs_updated();
+
+create or replace trigger check_dependencies after insert on reactor.dependencies
+    referencing new table as inserted for each statement execute function reactor.check_dependencies();
+-- At the producer's commit, once for all edges of the transaction: functions/connect_dependencies.sql.
+create constraint trigger connect_dependencies after insert on reactor.dependencies
+    deferrable initially deferred for each row when (reactor.first_dependency())
+    execute function reactor.connect_dependencies();
+
+create or replace trigger after_write after insert or update on reactor.steps
+    for each statement execute function reactor.after_steps_written();
+
+-- Resuming a queue, raising its limit and the end of draining make jobs runnable.
+create or replace trigger after_write after insert or update or delete on reactor.queues
+    for each statement execute function reactor.after_limits_changed();
+create or replace trigger after_write after update on reactor.settings
+    for each statement execute function reactor.after_limits_changed();
+
+create or replace trigger before_change before update of job_type, payload, queue, priority, scope, exclusive, tags,
+    max_attempts, timeout_seconds, cron, every, timezone, enabled, catch_up on reactor.schedules
+    for each row execute function reactor.before_schedule_changed();
+create or replace trigger after_write after insert or update on reactor.schedules
+    for each row execute function reactor.after_schedules_changed();

@@ -1,0 +1,2 @@
+-- Waits for the lock of migrations.
+select pg_advisory_lock($1)
