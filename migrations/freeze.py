@@ -110,7 +110,7 @@ def _up(number: str, last: str, changed: list[str], removed: list[str]) -> str:
 
 def _down(number: str, last: str) -> str:
     return f"""-- Undoes revision {number}: EDIT IT before you commit. Earlier versions of functions are in the folders of {last} and before.
-do $$ begin raise exception 'The way down from revision {number} is not written yet.'; end $$;
+do $$ begin raise exception 'down.sql of revision {number} is not written yet.'; end $$;
 """
 
 

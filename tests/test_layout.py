@@ -86,7 +86,7 @@ QUERY = re.compile(
 
 
 def test_no_sql_outside_sql() -> None:
-    """Python may set up a session or a database (set, listen, create database); queries are files. See sql/README.md."""
+    """Python may set up a session or a database (set, listen, create database). The rule is in sql/README.md."""
     found = []
     for path in sources():
         tree = ast.parse(path.read_text())

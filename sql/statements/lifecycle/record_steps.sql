@@ -1,4 +1,4 @@
--- Writes the states of steps, many at once: jobs $1, attempts $2, names $3, states $4, results $5, errors $6. $7: the
+-- Writes the states of a batch of steps: jobs $1, attempts $2, names $3, states $4, results $5, errors $6. $7: the
 -- milliseconds to wait for a lock (NULL: the server's setting). An attempt that is not returned was stale, and nothing
 -- was written for it. FOR SHARE for the reason that plan_steps.sql gives, by id; the fence is a join clause for the
 -- reason that reactor.settle gives.

@@ -1,4 +1,4 @@
--- Writes the progress ($3, NULL: unchanged) and the message ($4, NULL: unchanged) of running attempts, many at once. An
+-- Writes the progress ($3, NULL: unchanged) and the message ($4, NULL: unchanged) of a batch of running attempts. An
 -- attempt that is not returned was stale. The fence is a join clause, for the reason that reactor.settle gives. $5: the
 -- milliseconds to wait for a lock (NULL: the server's setting).
 with reported as materialized (
