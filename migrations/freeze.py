@@ -1,7 +1,7 @@
-"""Freezes `sql/schema` into a revision: `make migration` for the unreleased 0001, `make migration NAME=…` for a new one.
+"""Freezes `sql/schema` into a revision.
 
-Each revision's folder has `schema.sha256`, the checksums of sql/schema at that time, by which the next revision knows what
-changed. `sha256sum -c` reads it too.
+`make migration` rewrites the unreleased 0001, `make migration NAME=…` creates a new revision. Each revision's folder
+has `schema.sha256`, the checksums of sql/schema at that time, by which the next revision knows what changed.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ def newest(versions: Path) -> Path:
 
 
 def refresh(schema: Path, versions: Path) -> list[str]:
-    """Copies the schema into revision 0001. Only before the first release: databases of that revision exist from then on."""
+    """Copies the schema into revision 0001. Only before the first release: after it, databases of 0001 exist."""
     if newest(versions).name != FIRST:
         raise SystemExit(
             f"Revision {FIRST} is frozen: {newest(versions).name} follows it. Use `make migration NAME=…`."
@@ -91,13 +91,13 @@ def _up(number: str, last: str, changed: list[str], removed: list[str]) -> str:
     runnable = [file for file in changed if file.startswith(RUNNABLE)]
     to_edit = [file for file in changed if file not in runnable]
     lines = [
-        f"-- Revision {number}. Generated from what changed in sql/schema since revision {last}: EDIT IT before you commit.",
+        f"-- Revision {number}, generated from what changed in sql/schema since {last}. EDIT IT before you commit.",
         "--",
         "-- The files beside this one are copies of the whole files in sql/schema, a starting point:",
-        "-- * functions/, views/ and privileges.sql run as they are, unless a function's parameters or result or a view's",
-        "--   existing columns changed (drop those first), or a privilege was taken away (revoke it).",
-        "-- * types.sql, sequences.sql, tables/ and triggers.sql create what exists already: replace the copy by the statements",
-        "--   that lead from the old definition to the new one (alter table, create index, drop trigger …).",
+        "-- * functions/, views/ and privileges.sql run as they are, unless a function's parameters or result",
+        "--   or a view's existing columns changed (drop those first), or a privilege was taken away (revoke it).",
+        "-- * types.sql, sequences.sql, tables/ and triggers.sql create what exists already: replace the copy by the",
+        "--   statements that lead from the old definition to the new one (alter table, create index, drop trigger …).",
         f"-- * What sql/schema has no longer must be dropped here: {', '.join(removed) or 'no file was removed'}.",
         "--",
         "-- tests/test_schema.py compares the result with sql/schema, and fails until both are equal.",
@@ -109,7 +109,7 @@ def _up(number: str, last: str, changed: list[str], removed: list[str]) -> str:
 
 
 def _down(number: str, last: str) -> str:
-    return f"""-- Undoes revision {number}: EDIT IT before you commit. Earlier versions of functions are in the folders of {last} and before.
+    return f"""-- Undoes revision {number}. EDIT IT before you commit; earlier functions are in the folders up to {last}.
 do $$ begin raise exception 'down.sql of revision {number} is not written yet.'; end $$;
 """
 
