@@ -109,7 +109,7 @@ def _up(number: str, last: str, changed: list[str], removed: list[str]) -> str:
 
 
 def _down(number: str, last: str) -> str:
-    return f"""-- Undoes revision {number}. EDIT IT before you commit; earlier functions are in the folders up to {last}.
+    return f"""-- Undoes revision {number}. EDIT IT before you commit. {last} and before have earlier functions.
 do $$ begin raise exception 'down.sql of revision {number} is not written yet.'; end $$;
 """
 
