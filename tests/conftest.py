@@ -24,17 +24,17 @@ import structlog
 from starlette.applications import Starlette
 
 from reactor import testing
-from reactor.database import Connection, connect
+from reactor.database.connection import Connection, connect
+from reactor.database.migrate import migrate
 from reactor.embedded import installed_versions, start_embedded
 from reactor.embedded.account import server_account
-from reactor.lease import Worker, register_worker
+from reactor.handlers.registry import Registry
+from reactor.lifecycle.lease import Worker, register_worker
 from reactor.log import get_logger
-from reactor.migrate import migrate
-from reactor.registry import Registry
-from reactor.runner import Plan, Runner
 from reactor.testing import Databases, quick_folder, server_for_tests
+from reactor.worker.claim_loop import Plan, Runner
 from reactor_http.app import create_app
-from reactor_http.edge import Edge
+from reactor_http.state import Edge
 
 Row = Callable[[int], Awaitable[dict[str, Any]]]
 Events = list[MutableMapping[str, Any]]
@@ -76,9 +76,9 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 def _patience_with_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers in this process give up on a database that does not answer within seconds. Here it is only slow."""
     monkeypatch.setattr(Edge, "connect_seconds", 20.0)
-    monkeypatch.setattr("reactor_http.health._DATABASE_SECONDS", 20.0)
-    monkeypatch.setattr("reactor_http.streams._JOIN_SECONDS", 20.0)
-    monkeypatch.setattr("reactor.desk._STALE_SECONDS", 60.0)
+    monkeypatch.setattr("reactor_http.server.health._DATABASE_SECONDS", 20.0)
+    monkeypatch.setattr("reactor_http.stream.streams._JOIN_SECONDS", 20.0)
+    monkeypatch.setattr("reactor.feed.poller._STALE_SECONDS", 60.0)
 
 
 @pytest.fixture(scope="session")
@@ -382,7 +382,9 @@ def running(database: str, registry: Registry) -> Callable[..., AbstractAsyncCon
 @pytest.fixture
 def events(monkeypatch: pytest.MonkeyPatch) -> Iterator[Events]:
     """What the engine and its handlers log meanwhile."""
-    for module in map(importlib.import_module, ("reactor.context", "reactor.crew", "reactor.runner")):
+    for module in map(
+        importlib.import_module, ("reactor.handlers.context", "reactor.worker.slots", "reactor.worker.claim_loop")
+    ):
         # A new one: another test may have had this logger keep its configuration for good.
         monkeypatch.setattr(module, "log", get_logger(module.__name__))
     with structlog.testing.capture_logs() as events:

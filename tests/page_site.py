@@ -19,8 +19,8 @@ from uuid import uuid4
 
 from playwright.async_api import Page
 
-from reactor.database import connect
-from reactor.submit import NewJob, submit_many
+from reactor.client.submit import NewJob, submit_many
+from reactor.database.connection import connect
 from reactor.testing import Databases
 
 HERE = Path(__file__).parent

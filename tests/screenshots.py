@@ -11,7 +11,7 @@ from typing import Any
 from page_site import CHROMIUM_FLAGS, Edges, Site, site_on
 from playwright.async_api import Browser, async_playwright, expect
 
-from reactor.submit import NewJob
+from reactor.client.submit import NewJob
 from reactor.testing import Databases, server_for_tests
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"

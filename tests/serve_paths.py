@@ -15,10 +15,10 @@ from starlette.routing import Route
 
 from reactor.log import configure_logging
 from reactor.settings import read_settings
-from reactor_http.access import Permission, caller, needs, operator, stream_caller
+from reactor_http.api.access import Permission, caller, needs, operator, stream_caller
 from reactor_http.app import create_app
-from reactor_http.protocol import ABORT, Limits
-from reactor_http.serve import serve_app
+from reactor_http.server.connection_limits import ABORT, Limits
+from reactor_http.server.serve import serve_app
 
 
 class MachineClock:

@@ -22,15 +22,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route
 
-from reactor import operate
-from reactor.database import Connection
+from reactor.database.connection import Connection
 from reactor.errors import SettingsInvalid
+from reactor.operate import actions
 from reactor.settings import read_settings
-from reactor_http.access import Caller, Permission, needs, operator, stream_caller
+from reactor_http.api.access import Caller, Permission, needs, operator, stream_caller
 from reactor_http.app import create_app
-from reactor_http.edge import edge_of
-from reactor_http.stream_token import BadStreamToken, Signer
-from reactor_http.tokens import Tokens, make_token
+from reactor_http.auth.stream_token import BadStreamToken, Signer
+from reactor_http.auth.tokens import Tokens, make_token
+from reactor_http.state import edge_of
 
 SECRET = "of all pods of this test " * 2
 NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
@@ -76,7 +76,7 @@ def app_with(url: str = NOWHERE, **settings: str) -> Starlette:
 
     async def drain(request: Request) -> JSONResponse:
         async with edge_of(request).connection() as connection:
-            return JSONResponse(await operate.drain(connection, True, operator(request)))
+            return JSONResponse(await actions.drain(connection, True, operator(request)))
 
     app.router.routes[:0] = [
         *(Route(f"/may/{p}", needs(p, who), methods=["GET", "POST"]) for p in Permission),
@@ -401,7 +401,7 @@ async def test_its_end_is_told_by_the_databases_clock(
 
 
 async def test_a_database_that_does_not_tell_the_time_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reactor_http.clock._ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr("reactor_http.database_clock._ANSWER_SECONDS", 0.1)
     # It takes connections and says nothing.
     with socket.create_server(("127.0.0.1", 0)) as mute:
         app = app_with(f"postgresql://nobody@127.0.0.1:{mute.getsockname()[1]}/nothing", tokens=ENTRIES, secret=SECRET)

@@ -5,10 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from reactor.backoff import exponential, fixed
-from reactor.database import Connection
-from reactor.registry import Registry
-from reactor.submit import submit
+from reactor.client.submit import submit
+from reactor.database.connection import Connection
+from reactor.handlers.backoff import exponential, fixed
+from reactor.handlers.registry import Registry
 from reactor.testing import run_until_idle
 
 ERROR = ValueError("boom")

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from reactor import statements
-from reactor.claim import claim, claim_one
-from reactor.database import Connection, connect
-from reactor.lease import Worker, register_worker
+from reactor.client.submit import NewJob, submit, submit_many
+from reactor.database import statements
+from reactor.database.connection import Connection, connect
+from reactor.lifecycle.claim import claim, claim_one
+from reactor.lifecycle.lease import Worker, register_worker
+from reactor.lifecycle.settle import settle
 from reactor.outcome import Completed, Ending, Errored
-from reactor.settle import settle
-from reactor.submit import NewJob, submit, submit_many
 
 
 class Listener:

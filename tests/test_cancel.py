@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from reactor import Context, Job, Registry, SyncContext
-from reactor.claim import claim
-from reactor.database import Connection, connect
-from reactor.embed import Reactor
-from reactor.lease import Worker, register_worker
+from reactor.database.connection import Connection, connect
+from reactor.lifecycle.claim import claim
+from reactor.lifecycle.lease import Worker, register_worker
+from reactor.pod.in_process import Reactor
 
 Row = Callable[[int], Awaitable[dict[str, Any]]]
 Until = Callable[..., Awaitable[Any]]

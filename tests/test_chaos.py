@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from reactor import Pipeline
-from reactor.database import Connection
+from reactor.database.connection import Connection
 
 StartPod = Callable[..., Awaitable[Any]]
 Until = Callable[..., Awaitable[Any]]

@@ -9,13 +9,13 @@ from typing import Any
 import asyncpg
 import pytest
 
-from reactor.claim import claim, claim_job, claim_one
-from reactor.database import Connection, connect
+from reactor.client.submit import NewJob, submit_many
+from reactor.database.connection import Connection, connect
 from reactor.job import Job, JobState
-from reactor.lease import Worker, heartbeat, register_worker, retire_worker
+from reactor.lifecycle.claim import claim, claim_job, claim_one
+from reactor.lifecycle.lease import Worker, heartbeat, register_worker, retire_worker
+from reactor.lifecycle.settle import settle
 from reactor.outcome import Completed, Ending, Errored
-from reactor.settle import settle
-from reactor.submit import NewJob, submit_many
 
 Row = Callable[[int], Awaitable[dict[str, Any]]]
 

@@ -13,11 +13,11 @@ from uuid import uuid4
 import pytest
 from command import Done, call
 
-from reactor.claim import claim_one
-from reactor.cli.show import harmless
-from reactor.database import Connection
+from reactor.cli.output import harmless
+from reactor.database.connection import Connection
 from reactor.job import JobState
-from reactor.lease import Worker, retire_worker
+from reactor.lifecycle.claim import claim_one
+from reactor.lifecycle.lease import Worker, retire_worker
 
 Reactor = Callable[..., Done]
 
@@ -176,7 +176,7 @@ async def test_jobs_are_listed_by_state_and_the_next_page_as_it_is_named(
 async def test_a_rare_job_is_looked_for_to_the_end_and_people_are_told_how_far_that_is(
     reactor: Reactor, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reactor.look._LOOKED_AT", 2)
+    monkeypatch.setattr("reactor.queries.jobs._LOOKED_AT", 2)
     monkeypatch.setattr("reactor.cli.jobs._TELL_SECONDS", 0)
     rare = await insert(connection, tags=["rare"])
     newer = [await insert(connection) for _ in range(5)]

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from reactor.database import Connection, address, connect, open_connection, with_database, without_password
+from reactor.database.connection import Connection, address, connect, open_connection, with_database, without_password
 from reactor.errors import DatabaseUnreachable
 from reactor.testing import Databases
 

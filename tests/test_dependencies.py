@@ -8,13 +8,13 @@ from typing import Any
 import asyncpg
 import pytest
 
-from reactor import statements
-from reactor.claim import claim, claim_one
-from reactor.database import Connection, connect
-from reactor.lease import Worker
+from reactor.client.submit import NewJob, submit_many
+from reactor.database import statements
+from reactor.database.connection import Connection, connect
+from reactor.lifecycle.claim import claim, claim_one
+from reactor.lifecycle.lease import Worker
+from reactor.lifecycle.settle import settle
 from reactor.outcome import Completed, Ending, Failed, Outcome, Partial
-from reactor.settle import settle
-from reactor.submit import NewJob, submit_many
 
 RACES = int(os.environ.get("REACTOR_TEST_RACES", "250"))
 TYPES = {"work": 1}

@@ -12,7 +12,7 @@ import pytest
 from starlette.applications import Starlette
 
 from reactor import Context, Job, Reactor, Registry, run_job
-from reactor.database import Connection, connect
+from reactor.database.connection import Connection, connect
 from reactor.errors import AppInvalid, DatabaseUnreachable, SettingsInvalid
 
 Row = Callable[[int], Awaitable[dict[str, Any]]]

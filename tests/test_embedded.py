@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from reactor.database import connect
+from reactor.database.connection import connect
 from reactor.embedded import EmbeddedServer, binaries, default_folder, installed_versions, start_embedded
 from reactor.errors import EmbeddedFailed, ProgramsMissing
 

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import httpx
 from stream_client import Watcher
 
-from reactor.database import Connection, connect
+from reactor.database.connection import Connection, connect
 
 Until = Callable[..., Awaitable[Any]]
 

@@ -15,27 +15,15 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from reactor import (
-    Cancelled,
-    Completed,
-    Context,
-    Fail,
-    Job,
-    Partial,
-    Registry,
-    Retry,
-    Snooze,
-    SyncContext,
-    crew,
-    statements,
-    submit,
-)
-from reactor.claim import claim_one
-from reactor.database import Connection
+from reactor import Cancelled, Completed, Context, Fail, Job, Partial, Registry, Retry, Snooze, SyncContext, submit
+from reactor.database import statements
+from reactor.database.connection import Connection
 from reactor.job import JobState
-from reactor.lease import Worker
-from reactor.runner import Runner
+from reactor.lifecycle.claim import claim_one
+from reactor.lifecycle.lease import Worker
 from reactor.testing import run_until_idle
+from reactor.worker import slots
+from reactor.worker.claim_loop import Runner
 
 Row = Callable[[int], Awaitable[dict[str, Any]]]
 Running = Callable[..., AbstractAsyncContextManager[Runner]]
@@ -763,7 +751,7 @@ async def test_a_handler_that_takes_too_long_is_stopped_and_tried_again(bench: B
 async def test_a_thread_is_told_of_its_timeout_at_its_next_call(
     bench: Bench, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crew, "_GIVE_UP_SECONDS", 60)  # or a thread that gets no turn for 2 s would be given up
+    monkeypatch.setattr(slots, "_GIVE_UP_SECONDS", 60)  # or a thread that gets no turn for 2 s would be given up
     told: list[bool] = []
 
     @registry.register("work", timeout_seconds=0.05, max_attempts=1)
@@ -799,7 +787,7 @@ async def test_a_thread_that_does_not_listen_is_given_up_and_keeps_its_scope(
     bench: Bench, registry: Registry, running: Running, monkeypatch: pytest.MonkeyPatch, events: Events
 ) -> None:
     """The job goes on (here: fails), but no other job of its scope begins before the thread has really ended."""
-    monkeypatch.setattr(crew, "_GIVE_UP_SECONDS", 0.05)
+    monkeypatch.setattr(slots, "_GIVE_UP_SECONDS", 0.05)
     let_go, order = threading.Event(), list[str]()
 
     @registry.register("deaf", timeout_seconds=0.05, max_attempts=1)
@@ -841,7 +829,7 @@ async def test_what_a_thread_that_was_given_up_returns_is_lost(
     bench: Bench, registry: Registry, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F7: its attempt has ended; the one after it writes the result."""
-    monkeypatch.setattr(crew, "_GIVE_UP_SECONDS", 0.05)
+    monkeypatch.setattr(slots, "_GIVE_UP_SECONDS", 0.05)
     let_go = threading.Event()
 
     @registry.register("work", backoff=60)

@@ -15,7 +15,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from reactor.database import Connection, connect, with_database
+from reactor.database.connection import Connection, connect, with_database
 from reactor.settings import read_settings
 from reactor_http.app import create_app
 
@@ -275,7 +275,7 @@ async def test_the_databases_address_is_not_told() -> None:
 async def test_a_database_that_keeps_us_waiting_for_a_lock_is_not_well(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reactor_http.health._DATABASE_SECONDS", 0.5)
+    monkeypatch.setattr("reactor_http.server.health._DATABASE_SECONDS", 0.5)
     app = create_app(database)
     async with (
         connection.transaction(),

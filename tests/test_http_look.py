@@ -11,13 +11,13 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from reactor import statements
-from reactor.claim import claim_one
-from reactor.database import Connection
-from reactor.lease import Worker, retire_worker
+from reactor.database import statements
+from reactor.database.connection import Connection
+from reactor.lifecycle.claim import claim_one
+from reactor.lifecycle.lease import Worker, retire_worker
+from reactor.lifecycle.settle import settle
 from reactor.outcome import Completed, Ending, Errored, Failed
-from reactor.settle import settle
-from reactor.survey import PipelineFilters, list_pipelines
+from reactor.queries.pipelines import PipelineFilters, list_pipelines
 
 JOB_KEYS = re.findall(
     "[a-z_]+",

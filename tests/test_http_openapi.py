@@ -22,15 +22,15 @@ from schemathesis.specs.openapi.checks import (
     unsupported_method,
 )
 
-from reactor.claim import claim
-from reactor.database import connect
-from reactor.lease import Worker, register_worker
+from reactor.client.submit import NewJob, submit_many
+from reactor.database.connection import connect
+from reactor.lifecycle.claim import claim
+from reactor.lifecycle.lease import Worker, register_worker
+from reactor.lifecycle.settle import settle
 from reactor.outcome import Completed, Ending, Errored, Failed, Outcome
-from reactor.settle import settle
-from reactor.submit import NewJob, submit_many
 from reactor.testing import Databases
+from reactor_http.api.endpoint import Call
 from reactor_http.app import CALLS, create_app
-from reactor_http.call import Call
 
 CHECKS = (
     not_a_server_error,

@@ -5,11 +5,11 @@ from uuid import UUID
 
 import httpx
 
-from reactor.claim import claim_one
-from reactor.database import Connection
-from reactor.lease import Worker, retire_worker
+from reactor.database.connection import Connection
+from reactor.lifecycle.claim import claim_one
+from reactor.lifecycle.lease import Worker, retire_worker
+from reactor.lifecycle.settle import settle
 from reactor.outcome import Completed, Ending, Failed
-from reactor.settle import settle
 
 
 async def submit(api: httpx.AsyncClient, **fields: Any) -> int:

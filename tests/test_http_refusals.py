@@ -12,9 +12,9 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
-from reactor.database import Connection, connect
+from reactor.database.connection import Connection, connect
+from reactor.database.migrate import migrate
 from reactor.embedded import start_embedded
-from reactor.migrate import migrate
 from reactor_http.app import create_app
 
 Until = Callable[..., Awaitable[Any]]
@@ -240,7 +240,7 @@ async def test_a_bug_of_ours_is_a_problem_without_its_insides(
     async def broken(*_: object) -> None:
         raise RuntimeError("secret")
 
-    monkeypatch.setattr("reactor_http.jobs.list_jobs", broken)
+    monkeypatch.setattr("reactor_http.api.jobs.list_jobs", broken)
     answer = await api.get("/v1/jobs")
     assert "secret" not in json.dumps(is_problem(answer, 500))
     assert answer.headers["x-content-type-options"] == "nosniff"

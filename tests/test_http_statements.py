@@ -8,7 +8,7 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
-from reactor.database import Connection
+from reactor.database.connection import Connection
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from reactor.database import Connection
-from reactor.line import Line
+from reactor.database.connection import Connection
+from reactor.database.reconnecting import Line
 
 
 @pytest.mark.parametrize("turns", range(4))

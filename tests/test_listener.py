@@ -9,11 +9,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from reactor import Job, Registry, listener
-from reactor.database import Connection, connect
-from reactor.embed import Reactor
+from reactor import Job, Registry
+from reactor.database import listener
+from reactor.database.connection import Connection, connect
+from reactor.database.migrate import migrate
 from reactor.embedded import start_embedded
-from reactor.migrate import migrate
+from reactor.pod.in_process import Reactor
 
 Row = Callable[[int], Awaitable[dict[str, Any]]]
 Until = Callable[..., Awaitable[Any]]

@@ -8,16 +8,16 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from reactor.claim import claim_one
-from reactor.database import Connection
+from reactor.database.connection import Connection
 from reactor.duration import in_words, parse_duration
 from reactor.errors import JobUnknown
 from reactor.job import Job, JobState
-from reactor.lease import Worker, register_worker, retire_worker
-from reactor.look import Filters, find_job, list_jobs, look_at_gates
+from reactor.lifecycle.claim import claim_one
+from reactor.lifecycle.lease import Worker, register_worker, retire_worker
+from reactor.lifecycle.settle import settle
 from reactor.outcome import Completed, Ending, Errored, Failed, Partial
-from reactor.settle import settle
-from reactor.why import Code, Reason, why
+from reactor.queries.jobs import Filters, find_job, list_jobs, look_at_gates
+from reactor.queries.why import Code, Reason, why
 
 Insert = Callable[..., Awaitable[int]]
 
@@ -82,7 +82,7 @@ async def test_a_page_that_is_just_full_is_the_last(connection: Connection, inse
 async def test_one_page_looks_at_so_many_jobs_and_says_where_to_go_on(
     connection: Connection, worker: Worker, insert: Insert, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reactor.look._LOOKED_AT", 3)
+    monkeypatch.setattr("reactor.queries.jobs._LOOKED_AT", 3)
     ids = [await insert(tags=["rare"] if n in (0, 4) else []) for n in range(8)]
     rare, found = Filters(tag="rare"), []
     page = await list_jobs(connection, rare)

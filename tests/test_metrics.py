@@ -16,17 +16,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from reactor import Job, Reactor, Registry, Retry, counts
-from reactor.claim import claim
 from reactor.counts import DURATION_BOUNDS, OTHER, Counts
-from reactor.database import Connection, connect
+from reactor.database.connection import Connection, connect
 from reactor.histogram import Histogram
-from reactor.lease import Worker, heartbeat
+from reactor.lifecycle.claim import claim
+from reactor.lifecycle.lease import Worker, heartbeat
 from reactor.settings import read_settings
-from reactor_http import metrics
-from reactor_http.access import Permission
+from reactor_http.api.access import Permission
 from reactor_http.app import create_app
+from reactor_http.auth.tokens import make_token
 from reactor_http.measure import Measure
-from reactor_http.tokens import make_token
+from reactor_http.metrics import prometheus
 
 Until = Callable[..., Awaitable[Any]]
 StartPod = Callable[..., Awaitable[Any]]
@@ -55,9 +55,9 @@ def value_of(answer: httpx.Response, name: str, **labels: str) -> float | None:
 @pytest.fixture
 async def client(database: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[httpx.AsyncClient]:
     """A server that asks the database each time."""
-    monkeypatch.setattr(metrics, "_KEPT_SECONDS", 0)
-    monkeypatch.setattr(metrics, "_STATEMENT_SECONDS", 20)
-    monkeypatch.setattr(metrics, "_DATABASE_SECONDS", 30)
+    monkeypatch.setattr(prometheus, "_KEPT_SECONDS", 0)
+    monkeypatch.setattr(prometheus, "_STATEMENT_SECONDS", 20)
+    monkeypatch.setattr(prometheus, "_DATABASE_SECONDS", 30)
     async with serving(create_app(database)) as client:
         yield client
 
@@ -330,7 +330,7 @@ async def test_metrics_are_told_without_the_database_too() -> None:
 async def test_a_part_that_takes_too_long_is_left_out_and_said_to_be(
     client: httpx.AsyncClient, database: str, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics, "_STATEMENT_SECONDS", 0.2)
+    monkeypatch.setattr(prometheus, "_STATEMENT_SECONDS", 0.2)
     async with connect(database, name="in the way") as other, other.transaction():
         await other.execute("lock table reactor.workers")
 
@@ -361,7 +361,7 @@ async def test_an_old_transaction_shows(client: httpx.AsyncClient, database: str
 async def test_many_scrapes_are_one_question(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics, "_KEPT_SECONDS", 60)
+    monkeypatch.setattr(prometheus, "_KEPT_SECONDS", 60)
     async with serving(create_app(database)) as client:
         first = await client.get("/metrics")
         await connection.execute("insert into reactor.jobs (job_type) values ('work')")

@@ -11,13 +11,13 @@ from uuid import uuid4
 import pytest
 from alembic.script import ScriptDirectory
 
-from reactor import assets
-from reactor import migrate as migrations
-from reactor.database import Connection, connect, with_database
+from reactor.database import assets
+from reactor.database import migrate as migrations
+from reactor.database.connection import Connection, connect, with_database
+from reactor.database.migrate import migrate, migrate_down, migration_script, preparation_script
+from reactor.database.revision import check_revision, current_revision, known_revisions, newest_revision
 from reactor.embedded import installed_versions, start_embedded
 from reactor.errors import PrivilegeMissing, ReactorError, SchemaBehind, SchemaUnknown
-from reactor.migrate import migrate, migrate_down, migration_script, preparation_script
-from reactor.revision import check_revision, current_revision, known_revisions, newest_revision
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ async def empty(server: str) -> AsyncIterator[str]:
 AT_ONCE = """
 import asyncio, os, sys
 from reactor.log import configure_logging
-from reactor.migrate import migrate
+from reactor.database.migrate import migrate
 configure_logging()
 pods = []
 for url in sys.argv[1:]:

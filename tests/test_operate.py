@@ -8,15 +8,15 @@ from typing import Any
 import asyncpg
 import pytest
 
-from reactor import audit as audit_module
-from reactor.claim import claim, claim_one
-from reactor.database import Connection, connect
+from reactor.database.connection import Connection, connect
 from reactor.errors import JobUnknown, LockedElsewhere, NotRecoverable, ScopeTaken
 from reactor.job import Job, JobState
-from reactor.lease import Worker, register_worker, retire_worker
-from reactor.operate import Operator, cancel, drain, limit, pause, recover, resume, retry
+from reactor.lifecycle.claim import claim, claim_one
+from reactor.lifecycle.lease import Worker, register_worker, retire_worker
+from reactor.lifecycle.settle import settle
+from reactor.operate import audit as audit_module
+from reactor.operate.actions import Operator, cancel, drain, limit, pause, recover, resume, retry
 from reactor.outcome import Completed, Ending, Failed
-from reactor.settle import settle
 
 Row = Callable[[int], Awaitable[dict[str, Any]]]
 Until = Callable[..., Awaitable[Any]]

@@ -25,8 +25,8 @@ from axe_playwright_python.async_playwright import Axe
 from page_site import CHROMIUM_FLAGS, HERE, WATCH, Host, Site, Tab, site_on
 from playwright.async_api import Browser, BrowserContext, async_playwright, expect
 
-from reactor.database import connect
-from reactor.submit import NewJob
+from reactor.client.submit import NewJob
+from reactor.database.connection import connect
 from reactor.testing import Databases
 
 # One loop for all of them, since they share a browser.

@@ -2,12 +2,12 @@
 
 import pytest
 
-from reactor import statements
-from reactor.claim import claim
-from reactor.database import Connection
-from reactor.lease import Worker
+from reactor.database import statements
+from reactor.database.connection import Connection
+from reactor.lifecycle.claim import claim
+from reactor.lifecycle.lease import Worker
+from reactor.lifecycle.settle import settle
 from reactor.outcome import Completed, Ending
-from reactor.settle import settle
 
 
 async def turn(connection: Connection, worker: Worker) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from reactor.database import connect
+from reactor.database.connection import connect
 
 StartPod = Callable[..., Awaitable[Any]]
 Until = Callable[..., Awaitable[Any]]

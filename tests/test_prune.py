@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from reactor import Job, JobState, Registry
-from reactor.agenda import list_schedules
-from reactor.audit import Operator
-from reactor.claim import claim
-from reactor.database import Connection, connect
-from reactor.embed import Reactor
+from reactor.client.submit import NewJob, submit_many
+from reactor.database.connection import Connection, connect
 from reactor.errors import RetentionInvalid
-from reactor.lease import Worker
+from reactor.lifecycle.claim import claim
+from reactor.lifecycle.lease import Worker
+from reactor.lifecycle.settle import settle
+from reactor.operate.audit import Operator
+from reactor.operate.prune import Pruned, Retention, prune, prune_by, prune_every
+from reactor.operate.schedules import list_schedules
 from reactor.outcome import Completed, Ending
-from reactor.prune import Pruned, Retention, prune, prune_by, prune_every
-from reactor.settle import settle
-from reactor.submit import NewJob, submit_many
+from reactor.pod.in_process import Reactor
 from reactor.testing import run_until_idle
 
 Until = Callable[..., Awaitable[Any]]

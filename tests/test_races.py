@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from reactor import Context, Job, Registry, SyncContext
-from reactor.calendar import NEVER, Calendar
-from reactor.claim import claim_one
-from reactor.database import Connection, connect
-from reactor.embed import Reactor
-from reactor.line import Line
+from reactor.database.connection import Connection, connect
+from reactor.database.reconnecting import Line
+from reactor.lifecycle.claim import claim_one
+from reactor.pod.in_process import Reactor
+from reactor.schedules.run_due import tick
 from reactor.testing import run_until_idle
-from reactor.tick import tick
+from reactor.worker.due_times import NEVER, Calendar
 
 Row = Callable[[int], Awaitable[dict[str, Any]]]
 Until = Callable[..., Awaitable[Any]]
@@ -243,7 +243,7 @@ async def test_a_schedule_that_changes_while_schedules_are_looked_at_is_looked_a
 
     async with Reactor(database, registry=registry, poll_seconds=0, grace_seconds=0) as reactor:
         await until(lambda: reactor.is_well)
-        monkeypatch.setattr("reactor.calendar.tick", look_and_ring)
+        monkeypatch.setattr("reactor.worker.due_times.tick", look_and_ring)
         reactor._runner._on_schedules("")
         await until(lambda: looks)
         await asyncio.sleep(0.1)  # the looks of the start are over
@@ -577,7 +577,7 @@ async def test_a_stock_taking_does_not_give_back_what_is_being_claimed_by_its_id
             await take_stock()
             has_ended.set()
 
-        monkeypatch.setattr("reactor.runner.claim_one", claim_while_stock_is_taken)
+        monkeypatch.setattr("reactor.worker.claim_loop.claim_one", claim_while_stock_is_taken)
         monkeypatch.setattr(taking, "_take_stock", tell_of_stock)
         assert await reactor.run_job(await insert(connection, scope="s")) == "completed"
     assert states == ["running"]

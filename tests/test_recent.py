@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from reactor_http.recent import Recent
+from reactor_http.cache import Recent
 
 
 async def test_however_many_ask_at_once_it_is_found_once() -> None:

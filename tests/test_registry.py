@@ -12,9 +12,10 @@ import pytest
 from pydantic import BaseModel
 
 import reactor
-from reactor import Context, Job, Registry, SyncContext, registry
+from reactor import Context, Job, Registry, SyncContext
 from reactor.errors import AppInvalid, HandlerInvalid, HandlerTwice, HandlerUnknown, ReactorError
-from reactor.registry import default, load
+from reactor.handlers import registry
+from reactor.handlers.registry import default, load
 
 if TYPE_CHECKING:
     from nowhere import Surroundings  # type: ignore[import-not-found]
@@ -225,7 +226,7 @@ def test_an_app_is_imported_from_the_working_folder(
 ) -> None:
     mine = Registry()
     monkeypatch.setattr(registry, "register", mine.register)
-    app = module("shop.handlers", "from reactor.registry import register\nregister('shop.order')(lambda: None)\n")
+    app = module("shop.handlers", "from reactor.handlers.registry import register\nregister('shop.order')(lambda: None)\n")
     assert "shop.order" in load(app, mine).job_types
 
 

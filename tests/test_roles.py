@@ -8,13 +8,13 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from reactor import statements
-from reactor.claim import claim
-from reactor.database import Connection, connect
-from reactor.lease import Worker, register_worker
-from reactor.migrate import migrate, migrate_down
+from reactor.database import statements
+from reactor.database.connection import Connection, connect
+from reactor.database.migrate import migrate, migrate_down
+from reactor.lifecycle.claim import claim
+from reactor.lifecycle.lease import Worker, register_worker
+from reactor.lifecycle.settle import settle
 from reactor.outcome import Completed, Ending
-from reactor.settle import settle
 
 
 @asynccontextmanager

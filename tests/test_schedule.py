@@ -10,14 +10,14 @@ import asyncpg
 import pytest
 
 from reactor import Job, Registry
-from reactor.agenda import disable, enable, list_schedules, remove, run
-from reactor.audit import Operator
-from reactor.database import Connection, connect
-from reactor.embed import Reactor
+from reactor.database.connection import Connection, connect
 from reactor.errors import ScheduleInvalid, ScheduleTwice, ScheduleUnknown, TimingInvalid
-from reactor.schedule import declare
-from reactor.tick import plan, tick
-from reactor.timing import read_timing
+from reactor.operate.audit import Operator
+from reactor.operate.schedules import disable, enable, list_schedules, remove, run
+from reactor.pod.in_process import Reactor
+from reactor.schedules.cron import read_timing
+from reactor.schedules.declaration import declare
+from reactor.schedules.run_due import plan, tick
 
 Until = Callable[..., Awaitable[Any]]
 

@@ -16,8 +16,8 @@ from typing import Any
 import httpx
 import pytest
 
-from reactor_http.access import Permission
-from reactor_http.tokens import make_token
+from reactor_http.api.access import Permission
+from reactor_http.auth.tokens import make_token
 
 Until = Callable[..., Awaitable[Any]]
 

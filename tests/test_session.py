@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship, selectinload
 
 from reactor import Context, Job, JobState, Partial, Registry, Step, Summary, submit
-from reactor.database import Connection, connect
+from reactor.database.connection import Connection, connect
 from reactor.testing import run_until_idle
 
 Row = Callable[[int], Awaitable[dict[str, Any]]]
@@ -252,5 +252,5 @@ async def test_a_deadlock_under_it_runs_the_handler_again(
 
 
 def test_sqlalchemy_is_imported_by_those_who_use_it() -> None:
-    script = "import sys, reactor, reactor.runner; assert 'sqlalchemy' not in sys.modules"
+    script = "import sys, reactor, reactor.worker.claim_loop; assert 'sqlalchemy' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True)

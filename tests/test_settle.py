@@ -7,14 +7,14 @@ from uuid import uuid4
 
 import pytest
 
-from reactor import statements
-from reactor.claim import claim, claim_one
-from reactor.database import Connection, connect
+from reactor.client.submit import NewJob, submit_many
+from reactor.database import statements
+from reactor.database.connection import Connection, connect
 from reactor.job import Job, JobState
-from reactor.lease import Worker, heartbeat, held, register_worker, retire_worker
+from reactor.lifecycle.claim import claim, claim_one
+from reactor.lifecycle.lease import Worker, heartbeat, held, register_worker, retire_worker
+from reactor.lifecycle.settle import release, settle
 from reactor.outcome import Completed, Ending, Errored, Failed, Outcome, Partial, Snoozed
-from reactor.settle import release, settle
-from reactor.submit import NewJob, submit_many
 
 Row = Callable[[int], Awaitable[dict[str, Any]]]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reactor.database import Connection, connect
+from reactor.database.connection import Connection, connect
 
 Row = Callable[[int], Awaitable[dict[str, Any]]]
 Marks = Callable[[str], list[tuple[int, int, int, float]]]

@@ -8,10 +8,10 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from reactor import statements
-from reactor.claim import claim_one
-from reactor.database import Connection
-from reactor.lease import Worker, register_worker
+from reactor.database import statements
+from reactor.database.connection import Connection
+from reactor.lifecycle.claim import claim_one
+from reactor.lifecycle.lease import Worker, register_worker
 
 ALL = {name: sql for name, sql in vars(statements).items() if name.isupper()}
 

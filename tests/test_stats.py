@@ -9,14 +9,14 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
-from reactor import statements
-from reactor.claim import claim
-from reactor.database import Connection
+from reactor.database import statements
+from reactor.database.connection import Connection
 from reactor.errors import TooMuchToCount
-from reactor.lease import Worker
+from reactor.lifecycle.claim import claim
+from reactor.lifecycle.lease import Worker
+from reactor.lifecycle.settle import settle
 from reactor.outcome import Completed, Ending, Errored, Failed, Outcome
-from reactor.settle import settle
-from reactor.stats import bucket_seconds, history, stats
+from reactor.queries.stats import bucket_seconds, history, stats
 from reactor_http.app import create_app
 
 
@@ -218,7 +218,7 @@ async def test_what_can_not_be_asked_is_refused_by_name(client: httpx.AsyncClien
 async def test_who_asks_again_at_once_gets_the_same_answer(
     client: httpx.AsyncClient, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reactor_http.stats._KEPT_SECONDS", 60)
+    monkeypatch.setattr("reactor_http.api.stats._KEPT_SECONDS", 60)
     assert (await client.get("/v1/stats?days=3")).json()["types"] == []
     await insert(connection)
     assert (await client.get("/v1/stats?days=3")).json()["types"] == []

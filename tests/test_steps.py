@@ -11,12 +11,12 @@ import asyncpg
 import pytest
 
 from reactor import Completed, Context, Fail, Job, JobState, Registry, Retry, Skip, Snooze, Step, Summary, SyncContext
-from reactor.claim import claim_one
-from reactor.database import Connection, connect
-from reactor.embed import Reactor
+from reactor.database.connection import Connection, connect
 from reactor.errors import ChainInStep, StepInvalid, TransactionInParallel
-from reactor.lease import Worker
-from reactor.record import Record, StepState, plan_steps, record_steps
+from reactor.lifecycle.claim import claim_one
+from reactor.lifecycle.lease import Worker
+from reactor.lifecycle.steps import Record, StepState, plan_steps, record_steps
+from reactor.pod.in_process import Reactor
 from reactor.testing import run_until_idle
 
 Row = Callable[[int], Awaitable[dict[str, Any]]]

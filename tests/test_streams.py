@@ -17,18 +17,18 @@ import httpx
 import pytest
 from stream_client import Event, Watcher, open_stream, read_events
 
-from reactor.cursor import Cursor, parse
-from reactor.database import Connection, connect
+from reactor.client.pipeline import Pipeline
+from reactor.database.connection import Connection, connect
+from reactor.database.migrate import migrate
 from reactor.embedded import start_embedded
-from reactor.feed import Feed
-from reactor.lease import Worker
-from reactor.migrate import migrate
-from reactor.pipeline import Pipeline
+from reactor.feed.cursor import Cursor, parse
+from reactor.feed.feed import Feed
+from reactor.feed.subscriptions import Batch, Reader, Sign
+from reactor.lifecycle.lease import Worker
 from reactor.settings import read_settings
-from reactor.topic import Batch, Reader, Sign
 from reactor_http.app import create_app
-from reactor_http.edge import Edge
-from reactor_http.serve import serve_app
+from reactor_http.server.serve import serve_app
+from reactor_http.state import Edge
 
 Until = Callable[..., Awaitable[Any]]
 StartServer = Callable[..., Awaitable[Any]]
@@ -531,7 +531,7 @@ async def test_times_that_no_calendar_has_are_sent_as_the_last_one(database: str
 async def test_who_opens_a_stream_while_the_server_stops_is_told_at_once(
     until: Until, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reactor_http.streams._JOIN_SECONDS", 60)
+    monkeypatch.setattr("reactor_http.stream.streams._JOIN_SECONDS", 60)
     app = create_app(f"postgresql:///none?host={tmp_path}")
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
         asking = asyncio.create_task(client.get("/v1/events"))
@@ -627,8 +627,8 @@ async def test_a_database_that_does_not_answer_is_told_and_so_is_its_return(
     connection: Connection, database: str, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever watches knows whether what they see is the present, and so do the metrics."""
-    monkeypatch.setattr("reactor.desk._STALE_SECONDS", 0.3)
-    monkeypatch.setattr("reactor_http.sse._COMMENT_SECONDS", 60.0)  # not only when it is the comment's turn
+    monkeypatch.setattr("reactor.feed.poller._STALE_SECONDS", 0.3)
+    monkeypatch.setattr("reactor_http.stream.sse._COMMENT_SECONDS", 60.0)  # not only when it is the comment's turn
     pipeline_id = uuid4()
     await insert(connection, pipeline_id)
     for path, desk in ((path_of(pipeline_id), "pipelines"), ("/v1/events", "overview")):
@@ -652,7 +652,7 @@ async def test_a_database_that_took_long_to_answer_is_not_left_alone_for_long(
     feed: Feed, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its readers have been told that it is back: what they see has to be the present."""
-    monkeypatch.setattr("reactor.desk._LONGEST_GAP_SECONDS", 0.2)
+    monkeypatch.setattr("reactor.feed.poller._LONGEST_GAP_SECONDS", 0.2)
     pipeline_id = uuid4()
     await insert(connection, pipeline_id)
     reader = feed.join(pipeline_id, None)
@@ -666,7 +666,7 @@ async def test_a_database_that_took_long_to_answer_is_not_left_alone_for_long(
 async def test_a_database_that_is_not_there_is_a_503_and_says_when_to_try_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reactor_http.streams._JOIN_SECONDS", 0.5)
+    monkeypatch.setattr("reactor_http.stream.streams._JOIN_SECONDS", 0.5)
     async with serving(f"postgresql:///reactor?host={tmp_path}") as (address, _), httpx.AsyncClient() as client:
         answer = await client.get(address + path_of(uuid4()), timeout=10)
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from reactor import JobState, NewJob, ReactorError, submit, submit_many
-from reactor.database import Connection, connect
+from reactor.database.connection import Connection, connect
 from reactor.errors import DriverUnknown, JobInvalid
 
 

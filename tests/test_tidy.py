@@ -4,10 +4,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import uuid4
 
-from reactor.claim import claim
-from reactor.database import Connection
-from reactor.lease import Worker
-from reactor.tidy import after_crash, after_shutdown, into_quarantine
+from reactor.database.connection import Connection
+from reactor.lifecycle.claim import claim
+from reactor.lifecycle.lease import Worker
+from reactor.pod.recovery import after_crash, after_shutdown, into_quarantine
 
 Row = Callable[[int], Awaitable[dict[str, Any]]]
 

@@ -10,11 +10,12 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from reactor import Completed, Context, Fail, Job, Partial, Registry, Retry, Snooze, SyncContext, statements, submit
-from reactor.database import Connection, connect
+from reactor import Completed, Context, Fail, Job, Partial, Registry, Retry, Snooze, SyncContext, submit
+from reactor.database import statements
+from reactor.database.connection import Connection, connect
 from reactor.job import JobState
-from reactor.runner import Runner
 from reactor.testing import run_until_idle
+from reactor.worker.claim_loop import Runner
 
 Running = Callable[..., AbstractAsyncContextManager[Runner]]
 Events = list[MutableMapping[str, Any]]

@@ -7,11 +7,12 @@ import sys
 import pytest
 
 import reactor
-from reactor import Fail, Finished, Job, Partial, Registry, statements, submit, wait
-from reactor.database import Connection
-from reactor.embed import Reactor
+from reactor import Fail, Finished, Job, Partial, Registry, submit, wait
+from reactor.database import statements
+from reactor.database.connection import Connection
 from reactor.errors import JobUnknown, SettingsInvalid
 from reactor.job import JobState
+from reactor.pod.in_process import Reactor
 from reactor.testing import run_until_idle
 
 
@@ -82,7 +83,7 @@ async def test_it_needs_an_address(database: str, connection: Connection, monkey
 async def test_who_waits_is_woken_by_the_end_and_not_by_the_clock(
     database: str, connection: Connection, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["reactor.wait"], "_LOOK_SECONDS", 3600)
+    monkeypatch.setattr(sys.modules["reactor.client.wait"], "_LOOK_SECONDS", 3600)
     began, may_end = asyncio.Event(), asyncio.Event()
 
     @registry.register("work")

@@ -15,11 +15,11 @@ from uuid import UUID, uuid4
 import pytest
 from rich.console import Console
 
-from reactor.cli.picture import Picture
+from reactor.cli.pipeline_state import Picture
 from reactor.cli.tree import draw
-from reactor.cursor import Cursor
-from reactor.database import Connection
-from reactor.topic import Batch, Change, Sign
+from reactor.database.connection import Connection
+from reactor.feed.cursor import Cursor
+from reactor.feed.subscriptions import Batch, Change, Sign
 
 Until = Callable[..., Awaitable[Any]]
 HERE = Cursor("1", (1, 1, ()))

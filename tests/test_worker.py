@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reactor.database import Connection
+from reactor.database.connection import Connection
 
 Row = Callable[[int], Awaitable[dict[str, Any]]]
 Marks = Callable[[str], list[tuple[int, int, int, float]]]

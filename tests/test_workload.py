@@ -6,9 +6,9 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from reactor.claim import claim
-from reactor.database import Connection
-from reactor.lease import Worker
+from reactor.database.connection import Connection
+from reactor.lifecycle.claim import claim
+from reactor.lifecycle.lease import Worker
 
 
 async def workload(connection: Connection, queue: str = "default", job_type: str = "work") -> dict[str, Any]:
