@@ -193,7 +193,7 @@ class Pod:
         with self._log_file.open("w") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "reactor", "worker", "--app", "pod_handlers", *arguments],
-                cwd=Path(__file__).parent,
+                cwd=Path(__file__).parent / "support",
                 env=outside | inside | settings,
                 stdout=log,
                 stderr=log,

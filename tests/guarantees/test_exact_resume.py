@@ -8,9 +8,9 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import httpx
-from stream_client import Watcher
 
 from reactor.database.connection import Connection, connect
+from tests.support.stream_client import Watcher
 
 Until = Callable[..., Awaitable[Any]]
 

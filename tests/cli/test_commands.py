@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from command import call
+
+from tests.support.command import call
 
 
 def environment(**settings: str) -> dict[str, str]:

@@ -11,13 +11,13 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from command import Done, call
 
 from reactor.cli.output import harmless
 from reactor.database.connection import Connection
 from reactor.job import JobState
 from reactor.lifecycle.claim import claim_one
 from reactor.lifecycle.lease import Worker, retire_worker
+from tests.support.command import Done, call
 
 Reactor = Callable[..., Done]
 

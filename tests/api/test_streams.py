@@ -15,7 +15,6 @@ from uuid import UUID, uuid4
 
 import httpx
 import pytest
-from stream_client import Event, Watcher, open_stream, read_events
 
 from reactor.client.pipeline import Pipeline
 from reactor.database.connection import Connection, connect
@@ -29,6 +28,7 @@ from reactor.settings import read_settings
 from reactor_http.app import create_app
 from reactor_http.server.serve import serve_app
 from reactor_http.state import Edge
+from tests.support.stream_client import Event, Watcher, open_stream, read_events
 
 Until = Callable[..., Awaitable[Any]]
 StartServer = Callable[..., Awaitable[Any]]

@@ -373,7 +373,7 @@ async def test_those_who_may_only_look_can_ask(connection: Connection, worker: W
 
 def test_every_reason_is_tested_and_documented() -> None:
     here = Path(__file__)
-    tests, page = here.read_text(), (here.parent.parent / "docs" / "operating.md").read_text()
+    tests, page = here.read_text(), (here.parents[2] / "docs" / "operating.md").read_text()
     for code in Code:
         assert f"Code.{code.name}" in tests
         assert f"`{code}`" in page

@@ -225,7 +225,7 @@ async def test_a_taken_port_is_told_with_the_flag_that_chose_it(database: str) -
             subprocess.run,
             [sys.executable, "-m", "reactor", "worker", "--app", "pod_handlers", "--health-port", str(port)],
             env={"REACTOR_DATABASE_URL": database},
-            cwd=Path(__file__).parent,
+            cwd=Path(__file__).parents[1] / "support",
             capture_output=True,
             text=True,
             timeout=60,

@@ -226,7 +226,9 @@ def test_an_app_is_imported_from_the_working_folder(
 ) -> None:
     mine = Registry()
     monkeypatch.setattr(registry, "register", mine.register)
-    app = module("shop.handlers", "from reactor.handlers.registry import register\nregister('shop.order')(lambda: None)\n")
+    app = module(
+        "shop.handlers", "from reactor.handlers.registry import register\nregister('shop.order')(lambda: None)\n"
+    )
     assert "shop.order" in load(app, mine).job_types
 
 

@@ -22,12 +22,12 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe
-from page_site import CHROMIUM_FLAGS, HERE, WATCH, Host, Site, Tab, site_on
 from playwright.async_api import Browser, BrowserContext, async_playwright, expect
 
 from reactor.client.submit import NewJob
 from reactor.database.connection import connect
 from reactor.testing import Databases
+from tests.page.site import CHROMIUM_FLAGS, HERE, WATCH, Host, Site, Tab, site_on
 
 # One loop for all of them, since they share a browser.
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.pods]

@@ -29,7 +29,7 @@ class Server:
         inside = {"REACTOR_PORT": "0"} | ({"TEST_LIMITS": json.dumps(limits)} if limits else {})
         with self._log.open("w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, str(Path(__file__).parent / "serve_paths.py")],
+                [sys.executable, str(Path(__file__).parents[1] / "support" / "serve_paths.py")],
                 env=outside | inside | settings,
                 stdout=subprocess.PIPE,
                 stderr=log,

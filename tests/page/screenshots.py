@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from page_site import CHROMIUM_FLAGS, Edges, Site, site_on
 from playwright.async_api import Browser, async_playwright, expect
 
 from reactor.client.submit import NewJob
 from reactor.testing import Databases, server_for_tests
+from tests.page.site import CHROMIUM_FLAGS, Edges, Site, site_on
 
-IMAGES = Path(__file__).parent.parent / "docs" / "images"
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
 REGIONS = ("alps", "baltic", "benelux", "iberia", "nordics")
 DAYS = [f"2026-01-{day:02}" for day in range(1, 32)]
 MODELS = ["aurora", "boreas", "cirrus", "dune"]
