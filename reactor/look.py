@@ -1,3 +1,3 @@
 """The documented path of `find_pipeline`."""
 
-from reactor.queries.jobs import find_pipeline as find_pipeline
+from reactor.queries.pipelines import find_pipeline as find_pipeline

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from reactor.in_thread import in_thread
+from reactor.concurrency import in_thread
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ from reactor.errors import ReactorError
 from reactor.job import JobState
 from reactor.operate import actions
 from reactor.operate.actions import Changed
-from reactor.queries.jobs import find_pipeline, look_at_gates
+from reactor.queries.pipelines import find_pipeline
+from reactor.queries.queues import find_gates
 
 ids_argument = click.argument("ids", metavar="[ID...]", type=JOB_ID, nargs=-1)
 pipeline_option = click.option("--pipeline", type=click.UUID, help="All of this pipeline that it applies to.")
@@ -140,7 +141,7 @@ def pause(queue: str | None, as_json: bool) -> None:
         was = ask(lambda connection: actions.pause(connection, queue, operator()))
         _say({"queue": queue, "paused": True, "was_paused": was}, as_json, _paused(queue, was))
         return
-    gates = ask(look_at_gates)
+    gates = ask(find_gates)
     if as_json:
         print_json(gates.queues)
     elif not gates.queues:
@@ -179,7 +180,7 @@ def drain(switch: str | None, as_json: bool) -> None:
       reactor drain off
     """
     if switch is None:
-        draining = ask(look_at_gates).draining
+        draining = ask(find_gates).draining
         said = "Draining is on: no pod takes a job." if draining else "Draining is off."
         _say({"draining": draining}, as_json, said)
         return

@@ -13,7 +13,7 @@ from reactor.database.connection import Connection, connect
 from reactor.database.refusals import refusals_explained
 from reactor.database.revision import check_revision
 from reactor.embedded.locate import locate
-from reactor.operate.actions import Operator
+from reactor.operate import Operator
 from reactor.settings import read_settings
 
 T = TypeVar("T")

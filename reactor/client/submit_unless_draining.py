@@ -8,8 +8,8 @@ from reactor.client.pipeline import Pipeline, SubmittedPipeline, submitted_pipel
 from reactor.client.submit import NewJob, Submitted, encode_jobs
 from reactor.database import statements
 from reactor.database.connection import Connection
+from reactor.database.transact import transact
 from reactor.errors import Draining
-from reactor.operate.audit import transact
 
 
 async def accept(connection: Connection, job: NewJob) -> Submitted:

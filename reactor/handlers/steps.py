@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from reactor.concurrency import in_thread
 from reactor.error_text import first_line
 from reactor.handlers.step_log import Logbook, as_result
-from reactor.in_thread import in_thread
 from reactor.lifecycle.steps import StepState
 from reactor.log import get_logger
 from reactor.outcome import Skip

@@ -7,12 +7,12 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, TypeVar
 from uuid import UUID
 
+from reactor.concurrency import in_thread
 from reactor.database.connection import Connection
 from reactor.handlers.context import Context
 from reactor.handlers.step_log import as_result
 from reactor.handlers.steps import AT_ONCE, Step, Summary
 from reactor.handlers.upstream import Upstream
-from reactor.in_thread import in_thread
 from reactor.job import Job
 from reactor.log import Logger
 from reactor.outcome import Skip

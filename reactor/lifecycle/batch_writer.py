@@ -14,10 +14,10 @@ from uuid import UUID
 
 import asyncpg
 
+from reactor.counts import Histogram
 from reactor.database import statements
 from reactor.database.connection import Connection
 from reactor.database.reconnecting import CONNECTION_LOST, SERVER_STOPS, TO_BE_REPEATED, Line
-from reactor.histogram import Histogram
 from reactor.job import JobState
 from reactor.lifecycle.settle import settle, settled
 from reactor.lifecycle.step_writer import LOCK_WAIT_MS, LONE_LOCK_WAIT_MS, Recorder

@@ -71,27 +71,6 @@ async def _chain(connection: Connection, parents: Sequence[Ending]) -> dict[int,
     return {record["id"]: record["created"] for record in records}
 
 
-async def release(
-    connection: Connection, held: dict[int, UUID], *, outcome: str, why: str, free: bool
-) -> dict[int, JobState]:
-    """Gives back attempts that can't go on; `outcome` is `released` or `crashed`. Free ones cost no attempt."""
-    records = await connection.fetch(
-        statements.RELEASE, sorted(held), [held[job_id] for job_id in sorted(held)], outcome, why, free
-    )
-    return {record["id"]: _STATES[record["state"]] for record in records}
-
-
-async def give_back_unbegun(connection: Connection, unbegun: dict[int, UUID]) -> None:
-    """Claimed, and never begun: as if nothing had been."""
-    job_ids = sorted(unbegun)
-    await connection.execute(statements.RELEASE, job_ids, [unbegun[job_id] for job_id in job_ids], None, None, True)
-
-
-async def stopped(connection: Connection, worker_id: UUID, job_ids: Sequence[int]) -> None:
-    """The handlers of these jobs, which were taken from the worker, run no more: their scopes are free."""
-    await connection.execute(statements.STOPPED, worker_id, sorted(job_ids))
-
-
 async def abandon(connection: Connection, job_id: int, attempt_id: UUID, outcome: Errored | Failed) -> JobState | None:
     """Ends an attempt whose handler does not stop. Its scope stays held. None: it was stale."""
     row = _row(outcome)

@@ -10,10 +10,10 @@ import asyncpg
 from reactor.database import statements
 from reactor.database.connection import Connection
 from reactor.database.jsonb import storable
+from reactor.database.transact import TRIES, transact
 from reactor.errors import DatabaseBusy, JobUnknown, NotRecoverable, PipelineUnknown, ReactorError, ScopeTaken
 from reactor.job import JobState
-from reactor.operate.audit import TRIES, note, transact
-from reactor.operate.audit import Operator as Operator
+from reactor.operate.audit import Operator, note
 
 # Every scope takes a place in the server's shared table of locks until the commit, and that table is small.
 _CANCEL_AT_ONCE = 1000

@@ -6,8 +6,9 @@ from typing import Any, TypeAlias
 from reactor.database import statements
 from reactor.database.connection import Connection
 from reactor.database.jsonb import decoded
+from reactor.database.transact import transact
 from reactor.errors import ScheduleUnknown
-from reactor.operate.audit import Operator, note, transact
+from reactor.operate.audit import Operator, note
 
 Details: TypeAlias = dict[str, Any]
 

@@ -6,7 +6,8 @@ from uuid import UUID
 from reactor.database import statements
 from reactor.database.connection import Connection
 from reactor.lifecycle.lease import Worker, held, register_worker, retire_worker
-from reactor.lifecycle.settle import give_back_unbegun, release, settle
+from reactor.lifecycle.release import release, release_unstarted
+from reactor.lifecycle.settle import settle
 from reactor.log import get_logger
 from reactor.outcome import Ending, Failed
 
@@ -23,7 +24,7 @@ async def after_shutdown(
     `counts`: what the worker has done in all, as JSON, for who looks at it later.
     """
     unbegun, interrupted = await _sort(connection, worker_id, begun)
-    await give_back_unbegun(connection, unbegun)
+    await release_unstarted(connection, unbegun)
     if fail:
         failure = Failed("Worker received SIGTERM: the pod was shut down while this job ran.")
         await settle(connection, [Ending(job_id, attempt_id, failure) for job_id, attempt_id in interrupted.items()])
@@ -46,7 +47,7 @@ async def after_crash(
     again where they can harm nobody but themselves.
     """
     unbegun, running = await _sort(connection, worker_id, begun)
-    await give_back_unbegun(connection, unbegun)
+    await release_unstarted(connection, unbegun)
     for deed in set(blamed.values()):
         guilty = {job_id: attempt_id for job_id, attempt_id in running.items() if blamed.get(attempt_id) == deed}
         await release(connection, guilty, outcome="crashed", why=deed, free=False)

@@ -9,7 +9,7 @@ from uuid import UUID
 from reactor.database import statements
 from reactor.database.connection import Connection
 from reactor.database.jsonb import decoded
-from reactor.errors import JobUnknown, PipelineUnknown
+from reactor.errors import JobUnknown
 from reactor.job import JobState
 
 _LOOKED_AT = 50_000
@@ -32,15 +32,6 @@ class Page:
     jobs: list[dict[str, Any]]
     before: int | None
     """What to give as `before` for the next page; None: this was the last. A page may be short and not be the last."""
-
-
-@dataclass(frozen=True)
-class Gates:
-    """What keeps jobs from being taken although they are due."""
-
-    draining: bool
-    queues: list[dict[str, Any]]
-    """Those that are paused or have a limit."""
 
 
 async def list_jobs(
@@ -87,24 +78,6 @@ async def find_job_as_stored(connection: Connection, job_id: int) -> dict[str, A
     if record is None:
         raise JobUnknown(job_id)
     return dict(record)
-
-
-async def find_pipeline(connection: Connection, pipeline_id: UUID) -> dict[str, Any]:
-    """Its derived state, its progress, and how many of its jobs are in which state."""
-    record = await connection.fetchrow(statements.FIND_PIPELINE, pipeline_id)
-    if record is None:
-        raise PipelineUnknown(pipeline_id)
-    return dict(record)
-
-
-async def look_at_gates(connection: Connection) -> Gates:
-    records = await connection.fetch(statements.GATES)
-    queues = [
-        {name: record[name] for name in ("queue", "paused", "max_running", "running")}
-        for record in records
-        if record["queue"] is not None
-    ]
-    return Gates(records[0]["draining"], queues)
 
 
 def _with_times(row: Mapping[str, Any]) -> dict[str, Any]:

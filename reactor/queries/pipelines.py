@@ -6,7 +6,6 @@ from uuid import UUID
 
 from reactor.database import statements
 from reactor.database.connection import Connection
-from reactor.database.jsonb import decoded
 from reactor.errors import PipelineUnknown
 
 MOST_JOBS = 20_000
@@ -40,12 +39,6 @@ class WholePipeline:
     steps: str
 
 
-@dataclass(frozen=True)
-class Queues:
-    draining: bool
-    queues: list[dict[str, Any]]
-
-
 async def list_pipelines(
     connection: Connection, filters: PipelineFilters | None = None, limit: int = 50, before: int | None = None
 ) -> PipelinePage:
@@ -64,28 +57,20 @@ async def list_pipelines(
     return PipelinePage((named if before is None else []) + rest, page.before)
 
 
+async def find_pipeline(connection: Connection, pipeline_id: UUID) -> dict[str, Any]:
+    """Its derived state, its progress, and how many of its jobs are in which state."""
+    record = await connection.fetchrow(statements.FIND_PIPELINE, pipeline_id)
+    if record is None:
+        raise PipelineUnknown(pipeline_id)
+    return dict(record)
+
+
 async def find_whole_pipeline(connection: Connection, pipeline_id: UUID) -> WholePipeline:
     """With its jobs in id order, the first 20,000 of them, what each depends on, and their steps."""
     record = await connection.fetchrow(statements.WHOLE_PIPELINE, pipeline_id, MOST_JOBS)
     if record is None:
         raise PipelineUnknown(pipeline_id)
     return WholePipeline(*record)
-
-
-async def list_workers(connection: Connection) -> list[dict[str, Any]]:
-    """Those that live, and those that died within the hour."""
-    workers = [dict(record) for record in await connection.fetch(statements.LIST_WORKERS)]
-    for worker in workers:
-        worker["counts"] = decoded(worker["counts"])
-    return workers
-
-
-async def list_queues(connection: Connection) -> Queues:
-    records = await connection.fetch(statements.LIST_QUEUES)
-    queues = [dict(record) for record in records if record["queue"] is not None]
-    for queue in queues:
-        del queue["draining"]
-    return Queues(records[0]["draining"], queues)
 
 
 async def _fetch(

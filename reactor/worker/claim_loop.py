@@ -18,7 +18,7 @@ from reactor.job import Job, JobState
 from reactor.lifecycle.batch_writer import Settler
 from reactor.lifecycle.claim import claim, claim_one, inherit
 from reactor.lifecycle.lease import Worker, held
-from reactor.lifecycle.settle import give_back_unbegun
+from reactor.lifecycle.release import release_unstarted
 from reactor.log import get_logger
 from reactor.outcome import Ending
 from reactor.worker.claim_ahead import Pace
@@ -195,7 +195,7 @@ class Runner:
                 if job is None:
                     return None
                 if self._crew.is_closed:  # nobody may be there any more to give it back
-                    await give_back_unbegun(connection, {job.id: job.attempt_id})
+                    await release_unstarted(connection, {job.id: job.attempt_id})
                     return None
                 ended = self._crew.wait_for(job)
                 self._crew.take([job])
@@ -235,7 +235,7 @@ class Runner:
 
     async def _is_finished(self) -> bool:
         if self._stopping and (unbegun := self._crew.drop_ready()):
-            await self._line.insist(lambda connection: give_back_unbegun(connection, unbegun))
+            await self._line.insist(lambda connection: release_unstarted(connection, unbegun))
         return self._crew.is_quiet
 
     async def _sleep(self) -> None:
@@ -322,7 +322,7 @@ class Runner:
         unknown = {job_id: attempt_id for job_id, attempt_id in theirs.items() if attempt_id not in known}
         if unknown:
             log.warning("claims whose answer was lost are given back", jobs=sorted(unknown))
-            await self._line.insist(lambda connection: give_back_unbegun(connection, unknown))
+            await self._line.insist(lambda connection: release_unstarted(connection, unknown))
         self._crew.lose(known.difference(theirs.values()))
 
     # How much to claim

@@ -17,7 +17,8 @@ from reactor.handlers.registry import Registry
 from reactor.job import Job, JobState
 from reactor.lifecycle.batch_writer import Settler
 from reactor.lifecycle.lease import Worker
-from reactor.lifecycle.settle import abandon, stopped
+from reactor.lifecycle.release import stopped
+from reactor.lifecycle.settle import abandon
 from reactor.log import get_logger
 from reactor.outcome import Ending, Errored, Failed
 from reactor.worker.attempt import Attempt, End, Stop

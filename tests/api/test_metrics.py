@@ -16,9 +16,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from reactor import Job, Reactor, Registry, Retry, counts
-from reactor.counts import DURATION_BOUNDS, OTHER, Counts
+from reactor.counts import DURATION_BOUNDS, OTHER, Counts, Histogram
 from reactor.database.connection import Connection, connect
-from reactor.histogram import Histogram
 from reactor.lifecycle.claim import claim
 from reactor.lifecycle.lease import Worker, heartbeat
 from reactor.settings import read_settings

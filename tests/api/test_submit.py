@@ -208,7 +208,7 @@ async def test_a_locked_row_is_waited_for_and_then_answered_503(
     api: httpx.AsyncClient, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """J11: database locked: 503."""
-    monkeypatch.setattr("reactor.operate.audit._LOCK_SECONDS", 0.1)
+    monkeypatch.setattr("reactor.database.transact._LOCK_SECONDS", 0.1)
     async with connect(database, name="other") as other, other.transaction():
         await other.execute("lock table reactor.jobs in access exclusive mode")
         refused = await api.post("/v1/jobs", json={"job_type": "work"})

@@ -14,8 +14,8 @@ import pytest
 from reactor import Context, Fail, Job, JobState, Partial, Pipeline, Registry, SyncContext, chain_job
 from reactor.database.connection import Connection, connect
 from reactor.errors import JobInvalid, PipelineUnknown
-from reactor.operate.actions import Operator, cancel_pipeline, retry_pipeline
-from reactor.queries.jobs import find_pipeline
+from reactor.operate import Operator, cancel_pipeline, retry_pipeline
+from reactor.queries.pipelines import find_pipeline
 from reactor.testing import Databases, run_until_idle
 
 Row = Callable[[int], Awaitable[dict[str, Any]]]

@@ -8,14 +8,14 @@ from typing import Any
 import asyncpg
 import pytest
 
+from reactor.database import transact as transact_module
 from reactor.database.connection import Connection, connect
 from reactor.errors import JobUnknown, LockedElsewhere, NotRecoverable, ScopeTaken
 from reactor.job import Job, JobState
 from reactor.lifecycle.claim import claim, claim_one
 from reactor.lifecycle.lease import Worker, register_worker, retire_worker
 from reactor.lifecycle.settle import settle
-from reactor.operate import audit as audit_module
-from reactor.operate.actions import Operator, cancel, drain, limit, pause, recover, resume, retry
+from reactor.operate import Operator, cancel, drain, limit, pause, recover, resume, retry
 from reactor.outcome import Completed, Ending, Failed
 
 Row = Callable[[int], Awaitable[dict[str, Any]]]
@@ -152,7 +152,7 @@ async def test_a_cancel_that_met_a_deadlock_is_run_again(database: str, connecti
 async def test_a_lock_that_somebody_keeps_is_told_after_a_while(
     database: str, connection: Connection, row: Row, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit_module, "_LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(transact_module, "_LOCK_SECONDS", 0.05)
     job_id = await insert(connection)
     async with connect(database, name="other") as other, other.transaction():
         await other.execute("select from reactor.jobs where id = $1 for update", job_id)

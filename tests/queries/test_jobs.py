@@ -16,7 +16,8 @@ from reactor.lifecycle.claim import claim_one
 from reactor.lifecycle.lease import Worker, register_worker, retire_worker
 from reactor.lifecycle.settle import settle
 from reactor.outcome import Completed, Ending, Errored, Failed, Partial
-from reactor.queries.jobs import Filters, find_job, list_jobs, look_at_gates
+from reactor.queries.jobs import Filters, find_job, list_jobs
+from reactor.queries.queues import find_gates
 from reactor.queries.why import Code, Reason, why
 
 Insert = Callable[..., Awaitable[int]]
@@ -175,10 +176,10 @@ async def test_an_unknown_job_is_an_error_that_says_so(connection: Connection) -
 
 
 async def test_the_gates_tell_what_is_paused_or_limited(connection: Connection, worker: Worker, insert: Insert) -> None:
-    assert (await look_at_gates(connection)).queues == []
+    assert (await find_gates(connection)).queues == []
     await connection.execute("insert into reactor.queues values ('a', true, null), ('b', false, 3), ('c', false, null)")
     await run(connection, worker, await insert(queue="b"))
-    gates = await look_at_gates(connection)
+    gates = await find_gates(connection)
     assert not gates.draining
     assert gates.queues == [
         {"queue": "a", "paused": True, "max_running": None, "running": 0},
@@ -367,7 +368,7 @@ async def test_those_who_may_only_look_can_ask(connection: Connection, worker: W
     await only_reason(connection, job_id, Code.DUE)
     assert (await find_job(connection, job_id))["state"] == "pending"
     assert len((await list_jobs(connection)).jobs) == 1
-    assert not (await look_at_gates(connection)).draining
+    assert not (await find_gates(connection)).draining
     await connection.execute("reset role")
 
 

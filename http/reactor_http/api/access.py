@@ -8,7 +8,7 @@ from uuid import UUID
 from starlette.requests import Request
 from starlette.responses import Response
 
-from reactor.operate.actions import Operator
+from reactor.operate import Operator
 from reactor_http.auth.caller import ANYBODY
 from reactor_http.auth.caller import Caller as Caller
 from reactor_http.auth.caller import Permission as Permission

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from reactor.histogram import Histogram
+from reactor.counts import Histogram
 from reactor_http.measure import Measure
 
 _COUNTERS = {
