@@ -595,7 +595,7 @@ async def test_tokens_are_asked_for_once_and_decide_what_is_offered(tab: Any, gu
 
 
 async def test_progress_on_another_sites_page_works_as_the_docs_show_it(tab: Any, site: Site, host: Host) -> None:
-    example = re.findall(r"```html\n(.*?)```", (HERE.parent / "docs" / "page.md").read_text(), re.S)[0]
+    example = re.findall(r"```html\n(.*?)```", (HERE.parents[1] / "docs" / "page.md").read_text(), re.S)[0]
     pipeline = await site.submit(WEATHER, FAN)
     example = re.sub(r'pipeline="[^"]+"', f'pipeline="{pipeline}"', example)
     host.pages["/"] = example.replace("https://reactor.example.com/", site.address)
