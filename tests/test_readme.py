@@ -31,6 +31,7 @@ class Block(NamedTuple):
 
 
 def blocks(text: str) -> list[Block]:
+    text = text.replace("\\\n", "")  # one command on two lines
     return [Block(*found) for found in re.findall(r"^```(\w+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)]
 
 
@@ -129,11 +130,11 @@ class Newcomer:
         return answer.text
 
     async def completed(self, jobs: int) -> list[Any]:
-        """The results of this many jobs, once all that there are have completed."""
+        """The results of all jobs, once there are this many and all have completed. Fails at the first error."""
 
         async def results() -> list[Any]:
-            rows = await self._connection.fetch("select state, result from reactor.jobs order by id")
-            assert {row["state"] for row in rows} <= {"pending", "running", "completed"}
+            rows = await self._connection.fetch("select state, result, error from reactor.jobs order by id")
+            assert [row["error"] for row in rows if row["error"]] == []
             done = [row["result"] for row in rows if row["state"] == "completed"]
             return done if len(done) == len(rows) == jobs else []
 
