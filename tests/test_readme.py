@@ -9,19 +9,20 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
+import asyncpg
 import click
 import httpx
 import pytest
 
 from reactor.cli import cli
-from reactor.database import Connection
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 PRINTED_ADDRESS = "http://127.0.0.1:8080"
 
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 Until = Callable[..., Awaitable[Any]]
 
 
