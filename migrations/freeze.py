@@ -100,7 +100,7 @@ def _up(number: str, last: str, changed: list[str], removed: list[str]) -> str:
         "--   statements that lead from the old definition to the new one (alter table, create index, drop trigger …).",
         f"-- * What sql/schema has no longer must be dropped here: {', '.join(removed) or 'no file was removed'}.",
         "--",
-        "-- tests/test_schema.py compares the result with sql/schema, and fails until both are equal.",
+        "-- tests/schema/test_schema.py compares the result with sql/schema, and fails until both are equal.",
         "",
         *(f"-- EDIT {file} before you include it:\n-- \\ir {file}" for file in to_edit),
         *(f"\\ir {file}" for file in runnable),

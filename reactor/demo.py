@@ -7,11 +7,11 @@ import asyncio
 import random
 from typing import Any
 
-from reactor.context import Context
-from reactor.database import Connection
+from reactor.client.pipeline import Pipeline
+from reactor.database.connection import Connection
+from reactor.handlers.context import Context
+from reactor.handlers.registry import register
 from reactor.job import Job
-from reactor.pipeline import Pipeline
-from reactor.registry import register
 
 YEARS = (2024, 2025, 2026)
 

@@ -1,0 +1,163 @@
+"""Opens connections to PostgreSQL, with errors that say what to do."""
+
+import asyncio
+import os
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TypeAlias
+from urllib.parse import SplitResult, parse_qs, urlsplit
+
+import asyncpg
+
+from reactor.database import statements
+from reactor.errors import DatabaseUnreachable, ServerUnsupported
+
+OLDEST_SERVER = 15
+NEWEST_TESTED_SERVER = 18
+
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+
+
+def address(url: str) -> str:
+    """Where `url` leads, for people to read: no user, no password."""
+    parts = urlsplit(url)
+    _, _, host = parts.netloc.rpartition("@")
+    host = host or parse_qs(parts.query).get("host", ["localhost"])[0]
+    return f"PostgreSQL at {host}{parts.path if len(parts.path) > 1 else ''}"
+
+
+def without_password(url: str) -> str:
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    return _joined(parts._replace(netloc=user.partition(":")[0] + at + host))
+
+
+def with_database(url: str, database: str) -> str:
+    """The same server, another database."""
+    return _joined(urlsplit(url)._replace(path=f"/{database}"))
+
+
+async def open_connection(url: str, *, name: str, timeout_seconds: float = 10, prepares: bool = True) -> Connection:
+    """A connection of its own, shown as `name` in pg_stat_activity. Whoever opens it closes it.
+
+    Without named prepared statements it gets through old transaction poolers too.
+    """
+    try:
+        connection = await asyncpg.connect(
+            _for_asyncpg(url),
+            timeout=timeout_seconds,
+            server_settings={"application_name": name, "timezone": "UTC"},
+            statement_cache_size=100 if prepares else 0,
+        )
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
+        raise _unreachable(url, error, timeout_seconds) from error
+    if connection.get_server_version().major < OLDEST_SERVER:
+        version = connection.get_settings().server_version
+        await connection.close()
+        raise ServerUnsupported(version, OLDEST_SERVER)
+    _notice_a_dead_peer(connection)
+    try:
+        await connection.execute(statements.USE_READ_COMMITTED, timeout=timeout_seconds)
+    except BaseException:
+        connection.terminate()
+        raise
+    return connection
+
+
+async def is_pooled(connection: Connection) -> bool:
+    """A pooler hands out keys of its own at connect: the process it names is not the one that answers."""
+    return bool(await connection.fetchval(statements.BACKEND_PID) != connection.get_server_pid())
+
+
+async def open_pool(
+    url: str, *, name: str, size: int, prepares: bool = True, timezone: str | None = None
+) -> "asyncpg.Pool[asyncpg.Record]":
+    """Connections for handlers' transactions and for requests, opened when they are needed.
+
+    `timezone`: of the times in JSON that the server writes; None: its own.
+    """
+    return await asyncpg.create_pool(
+        _for_asyncpg(url),
+        min_size=0,
+        max_size=size,
+        server_settings={"application_name": name} | ({"timezone": timezone} if timezone else {}),
+        statement_cache_size=100 if prepares else 0,
+        init=_watched,
+    )
+
+
+@asynccontextmanager
+async def connect(
+    url: str, *, name: str, timeout_seconds: float = 10, prepares: bool = True
+) -> AsyncIterator[Connection]:
+    """`open_connection` for the length of a block."""
+    connection = await open_connection(url, name=name, timeout_seconds=timeout_seconds, prepares=prepares)
+    try:
+        yield connection
+    finally:
+        await connection.close(timeout=timeout_seconds)
+
+
+async def _watched(connection: Connection) -> None:
+    _notice_a_dead_peer(connection)
+
+
+def _notice_a_dead_peer(connection: Connection) -> None:
+    """Has the kernel ask an idle peer whether it lives, and give up on what it does not acknowledge."""
+    transport = connection._transport  # type: ignore[attr-defined]  # asyncpg has no way to say this
+    original = transport.get_extra_info("socket")
+    if original is None or original.family == getattr(socket, "AF_UNIX", None):
+        return
+    # A duplicate, because uvloop's sockets can't be given options; the options are the connection's, not the handle's.
+    with socket.socket(fileno=os.dup(original.fileno())) as handle:
+        handle.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in (
+            ("TCP_KEEPIDLE", 10),
+            ("TCP_KEEPINTVL", 3),
+            ("TCP_KEEPCNT", 3),
+            ("TCP_USER_TIMEOUT", 15_000),
+        ):
+            if hasattr(socket, option):
+                handle.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
+def _joined(parts: SplitResult) -> str:
+    # urlunsplit drops the slashes before an empty host (postgresql:///name?host=/run), which libpq wants.
+    return f"{parts.scheme}://{parts.netloc}{parts.path}{'?' + parts.query if parts.query else ''}"
+
+
+def _for_asyncpg(url: str) -> str:
+    """Takes SQLAlchemy's spelling (postgresql+asyncpg://) too: people have one address for both."""
+    scheme, separator, rest = url.partition("://")
+    return f"{scheme.split('+')[0]}{separator}{rest}"
+
+
+def _unreachable(url: str, error: Exception, timeout_seconds: float) -> DatabaseUnreachable:
+    where = address(url)
+    match error:
+        case asyncpg.InvalidPasswordError() | asyncpg.InvalidAuthorizationSpecificationError():
+            return DatabaseUnreachable(where, str(error), "Check user and password in REACTOR_DATABASE_URL.")
+        case asyncpg.InvalidCatalogNameError():
+            name = urlsplit(url).path.lstrip("/")
+            return DatabaseUnreachable(where, str(error), f"Create it (createdb {name}), or name another one.")
+        case asyncpg.TooManyConnectionsError():
+            return DatabaseUnreachable(
+                where, str(error), "End idle sessions, raise max_connections, or put a pooler in front."
+            )
+        case asyncpg.CannotConnectNowError():
+            return DatabaseUnreachable(where, str(error), "It is starting or stopping: try again in a moment.")
+        case asyncpg.PostgresError() | asyncpg.InterfaceError() | ValueError() | ssl.SSLError():
+            return DatabaseUnreachable(
+                where, str(error), "Check REACTOR_DATABASE_URL: postgresql://user:password@host:5432/database"
+            )
+        case asyncio.TimeoutError():
+            why = f"no answer in {timeout_seconds:g} s"
+        case _:
+            why = str(error) or type(error).__name__
+    return DatabaseUnreachable(
+        where,
+        why,
+        "Is the server running, and does a firewall let this machine in? Check REACTOR_DATABASE_URL.",
+    )

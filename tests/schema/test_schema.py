@@ -1,0 +1,304 @@
+"""The migrations build exactly the schema that sql/schema describes, and `make migration` freezes it."""
+
+import importlib.util
+import re
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import ModuleType
+from uuid import uuid4
+
+import pytest
+
+from reactor.database.assets import folder
+from reactor.database.connection import Connection, connect, with_database
+from reactor.database.migrate import migrate, migrate_down, preparation_script
+from reactor.embedded import installed_versions
+from reactor.embedded.binaries import find_programs
+
+SCHEMA = folder("sql") / "schema"
+VERSIONS = folder("migrations") / "versions"
+
+# Everything that a schema can hold, as rows (kind, name, definition). The functions pg_get_*def return most of what DDL
+# can say; catalog columns are listed for the rest. An acl is null where nothing was granted or revoked.
+CATALOG = """
+with ours as (select 'reactor'::regnamespace as oid)
+select kind, name, definition::text from (
+select 'schema' as kind, nspname::text as name, jsonb_build_array(pg_get_userbyid(nspowner), nspacl::text,
+    obj_description(n.oid, 'pg_namespace')) as definition
+from pg_namespace n, ours where n.oid = ours.oid
+union all
+select 'relation ' || relkind::text, c.oid::regclass::text, jsonb_build_array(pg_get_userbyid(relowner), relacl::text,
+    reloptions::text, relpersistence, relreplident, relrowsecurity, relforcerowsecurity, relispartition,
+    pg_get_partkeydef(c.oid), pg_get_expr(relpartbound, c.oid), (select amname from pg_am where pg_am.oid = relam),
+    case when relkind in ('v', 'm') then pg_get_viewdef(c.oid)
+        when relkind in ('i', 'I') then pg_get_indexdef(c.oid) end,
+    obj_description(c.oid, 'pg_class'))
+from pg_class c, ours where relnamespace = ours.oid
+union all
+select 'column', a.attrelid::regclass || '.' || attname, jsonb_build_array(attnum, format_type(atttypid, atttypmod),
+    attnotnull, attidentity, attgenerated, attstorage, attcompression, attstattarget, attcollation::regcollation,
+    attoptions::text, attacl::text, pg_get_expr(d.adbin, d.adrelid), col_description(attrelid, attnum))
+from pg_attribute a join pg_class c on c.oid = attrelid and relkind in ('r', 'p', 'v', 'm', 'c', 'f', 'i', 'I')
+left join pg_attrdef d on d.adrelid = attrelid and d.adnum = attnum, ours
+where relnamespace = ours.oid and attnum > 0 and not attisdropped
+union all
+select 'sequence', s.seqrelid::regclass::text, jsonb_build_array(seqtypid::regtype, seqstart, seqincrement, seqmin,
+    seqmax, seqcache, seqcycle, (
+        select string_agg(deptype::text || ' ' || refobjid::regclass || ' ' || refobjsubid, ', ') from pg_depend
+        where objid = seqrelid and refclassid = 'pg_class'::regclass))
+from pg_sequence s join pg_class c on c.oid = seqrelid, ours where relnamespace = ours.oid
+union all
+select 'constraint', coalesce(nullif(conrelid, 0)::regclass::text, contypid::regtype::text) || '.' || conname,
+    jsonb_build_array(contype, pg_get_constraintdef(c.oid), condeferrable, condeferred, convalidated,
+        obj_description(c.oid, 'pg_constraint'))
+from pg_constraint c, ours where connamespace = ours.oid
+union all
+select 'index', indexrelid::regclass::text, jsonb_build_array(indisunique, indisprimary, indisvalid, indisready,
+    indisclustered, indisreplident, indimmediate)
+from pg_index join pg_class c on c.oid = indrelid, ours where relnamespace = ours.oid
+union all
+select 'function', p.oid::regprocedure::text, jsonb_build_array(prokind, pg_get_userbyid(proowner), proacl::text,
+    prosecdef,
+    proleakproof, proisstrict, proretset, provolatile, proparallel, procost, prorows, proconfig::text, prosrc,
+    case when prokind in ('f', 'p') then pg_get_functiondef(p.oid) end, obj_description(p.oid, 'pg_proc'))
+from pg_proc p, ours where pronamespace = ours.oid
+union all
+select 'trigger', tgrelid::regclass || '.' || tgname, jsonb_build_array(tgenabled, tgdeferrable, tginitdeferred,
+    pg_get_triggerdef(t.oid), obj_description(t.oid, 'pg_trigger'))
+from pg_trigger t join pg_class c on c.oid = tgrelid, ours where relnamespace = ours.oid and not tgisinternal
+union all
+select 'type ' || typtype::text, format_type(t.oid, null), jsonb_build_array(pg_get_userbyid(typowner),
+    typacl::text, typnotnull,
+    format_type(typbasetype, typtypmod), typdefault, typcollation::regcollation, obj_description(t.oid, 'pg_type'))
+from pg_type t, ours where typnamespace = ours.oid
+union all
+select 'enum', enumtypid::regtype || '.' || enumsortorder, to_jsonb(enumlabel)
+from pg_enum join pg_type t on t.oid = enumtypid, ours where typnamespace = ours.oid
+union all
+select 'policy', polrelid::regclass || '.' || polname, jsonb_build_array(polcmd, polpermissive,
+    polroles::regrole[]::text,
+    pg_get_expr(polqual, polrelid), pg_get_expr(polwithcheck, polrelid))
+from pg_policy join pg_class c on c.oid = polrelid, ours where relnamespace = ours.oid
+union all
+select 'rule', ev_class::regclass || '.' || rulename, to_jsonb(pg_get_ruledef(r.oid))
+from pg_rewrite r join pg_class c on c.oid = ev_class, ours where relnamespace = ours.oid
+union all
+select 'statistics', stxname::text, to_jsonb(pg_get_statisticsobjdef(s.oid))
+from pg_statistic_ext s, ours where stxnamespace = ours.oid
+union all
+select 'default privileges', concat_ws(' ', defaclrole::regrole, defaclobjtype), to_jsonb(defaclacl::text)
+from pg_default_acl, ours where defaclnamespace in (ours.oid, 0)
+union all
+select 'row of settings', '', to_jsonb(s) from reactor.settings s
+) everything
+order by kind, name, definition::text
+"""
+
+
+@asynccontextmanager
+async def empty_database(server: str) -> AsyncIterator[str]:
+    name = f"reactor_test_{uuid4().hex[:12]}"
+    async with connect(server, name="test") as admin:
+        await admin.execute(f"create database {name}")
+        try:
+            yield with_database(server, name)
+        finally:
+            await admin.execute(f"drop database {name} with (force)")
+
+
+def whole_schema() -> str:
+    """What `psql -f sql/schema/schema.sql` runs."""
+
+    def read(path: Path) -> str:
+        return re.sub(r"^\\ir (\S+)$", lambda line: read(path.parent / line[1]), path.read_text(), flags=re.MULTILINE)
+
+    return read(SCHEMA / "schema.sql")
+
+
+async def catalog(connection: Connection) -> dict[tuple[str, str], str]:
+    rows = await connection.fetch(CATALOG)
+    return {(row["kind"], row["name"]): row["definition"] for row in rows}
+
+
+@pytest.fixture
+async def built(server: str) -> AsyncIterator[Connection]:
+    """A database that was built from sql/schema, without migrations."""
+    async with empty_database(server) as url, connect(url, name="test") as connection:
+        await connection.execute(preparation_script())
+        await connection.execute("set role reactor_owner")
+        await connection.execute(whole_schema())
+        yield connection
+
+
+def difference(one: dict[tuple[str, str], str], other: dict[tuple[str, str], str]) -> set[tuple[str, str]]:
+    return {key for key in one.keys() | other.keys() if one.get(key) != other.get(key)}
+
+
+async def test_migrations_and_sql_schema_build_the_same_database(server: str, built: Connection) -> None:
+    """If this fails: `make migration` (before the first release), or edit the newest revision until both are equal."""
+    async with empty_database(server) as url:
+        await migrate(url)
+        async with connect(url, name="test") as connection:
+            await connection.execute("set search_path = pg_catalog")
+            await built.execute("set search_path = pg_catalog")
+            migrated, direct = await catalog(connection), await catalog(built)
+    assert {key: migrated.get(key) for key in difference(migrated, direct)} == {
+        key: direct.get(key) for key in difference(migrated, direct)
+    }
+    kinds = {kind for kind, _ in direct}
+    assert {"relation r", "relation v", "relation S", "column", "constraint", "function", "trigger", "type d"} <= kinds
+
+
+def test_the_schema_can_be_read_by_psql(server: str) -> None:
+    psql = find_programs(installed_versions()[-1]) / "psql"
+    prepare = ["-f", str(folder("migrations") / "prepare.sql"), "-c", "drop schema if exists reactor cascade"]
+    owner = ["-c", "create schema reactor authorization reactor_owner", "-c", "set role reactor_owner"]
+    build = ["-c", "begin", *prepare, *owner, "-f", str(SCHEMA / "schema.sql"), "-c", "rollback"]
+    done = subprocess.run([psql, server, "-v", "ON_ERROR_STOP=1", *build], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+CHANGES = {
+    "comment on table reactor.jobs is 'x'": "relation r",
+    "comment on column reactor.jobs.id is 'x'": "column",
+    "comment on function reactor.epoch is 'x'": "function",
+    "comment on domain reactor.key is 'x'": "type d",
+    "comment on constraint job_state_is_known on domain reactor.job_state is 'x'": "constraint",
+    "grant update on reactor.jobs to reactor_viewer": "relation r",
+    "grant update (payload) on reactor.jobs to reactor_viewer": "column",
+    "grant execute on function reactor.claim to reactor_viewer": "function",
+    "grant usage on sequence reactor.jobs_notified_at to reactor_viewer": "relation S",
+    "grant create on schema reactor to reactor_worker": "schema",
+    "alter default privileges in schema reactor grant select on tables to reactor_viewer": "default privileges",
+    "drop index reactor.jobs_waiting;"
+    "create index jobs_waiting on reactor.jobs (id) where state = 'pending'": "relation i",
+    "alter table reactor.jobs alter queue set default 'other'": "column",
+    "alter table reactor.jobs alter error set not null": "column",
+    "alter table reactor.jobs set (fillfactor = 80)": "relation r",
+    "alter table reactor.queues drop constraint max_running_is_not_negative": "constraint",
+    "alter table reactor.dependencies alter constraint dependencies_job_id_fkey initially immediate": "constraint",
+    "alter domain reactor.key set not null": "type d",
+    "alter sequence reactor.feed_notified_at cache 5": "sequence",
+    "alter type reactor.claimed add attribute extra int": "column",
+    "alter function reactor.claim security definer": "function",
+    "alter function reactor.epoch volatile": "function",
+    "alter function reactor.settle reset enable_seqscan": "function",
+    "create or replace function reactor.scope_lock_class() returns int language sql immutable return 1": "function",
+    "do $$ begin execute 'create or replace view reactor.pipelines as '"
+    " || replace(pg_get_viewdef('reactor.pipelines'), 'avg', 'max'); end $$": "relation v",
+    "alter view reactor.workload set (security_barrier = on)": "relation v",
+    "alter table reactor.steps disable trigger after_write": "trigger",
+    "drop trigger after_write on reactor.queues": "trigger",
+    "alter table reactor.audit enable row level security": "relation r",
+    "update reactor.settings set draining = true": "row of settings",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_the_comparison_notices(connection: Connection, change: str) -> None:
+    """Or the test above would prove nothing."""
+    before = await catalog(connection)
+    await connection.execute("set role reactor_owner")
+    await connection.execute(change)
+    await connection.execute("reset role")
+    assert CHANGES[change] in {kind for kind, _ in difference(before, await catalog(connection))}
+
+
+async def test_migrating_down_leaves_nothing_but_alembics_table(database: str, connection: Connection) -> None:
+    await migrate_down(database, "base")
+    left = await connection.fetch(
+        "select oid::regclass::text as name from pg_class where relnamespace = 'reactor'::regnamespace"
+        " union all select oid::regprocedure::text from pg_proc where pronamespace = 'reactor'::regnamespace"
+        " union all select oid::regtype::text from pg_type where typnamespace = 'reactor'::regnamespace"
+    )
+    assert {row["name"] for row in left if "alembic_version" not in row["name"]} == set()
+
+
+# `make migration`
+
+
+def load_freeze() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("freeze", folder("migrations") / "freeze.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+freeze = load_freeze()
+
+
+@pytest.fixture
+def copies(tmp_path: Path) -> tuple[Path, Path]:
+    """The schema, and revision 0001 made from it, to be changed."""
+    schema, versions = tmp_path / "schema", tmp_path / "versions"
+    shutil.copytree(SCHEMA, schema)
+    shutil.copytree(VERSIONS / "0001", versions / "0001")
+    freeze.refresh(schema, versions)
+    return schema, versions
+
+
+def test_every_file_of_the_schema_is_applied() -> None:
+    files = {path.relative_to(SCHEMA).as_posix() for path in SCHEMA.rglob("*.sql")}
+    assert sorted(freeze.order(SCHEMA)) == sorted(files - {"schema.sql"})
+
+
+def test_the_newest_revision_is_made_from_this_schema() -> None:
+    """If this fails: sql/schema was changed after the last `make migration`."""
+    assert freeze.frozen_checksums(freeze.newest(VERSIONS)) == freeze.checksums(SCHEMA)
+
+
+def test_the_unreleased_revision_is_a_copy_of_the_schema() -> None:
+    if freeze.newest(VERSIONS).name != "0001":
+        pytest.skip("0001 was released")
+    for name in ["schema.sql", *freeze.order(SCHEMA)]:
+        assert (VERSIONS / "0001" / name).read_bytes() == (SCHEMA / name).read_bytes(), name
+
+
+def test_the_unreleased_revision_is_refreshed(copies: tuple[Path, Path]) -> None:
+    schema, versions = copies
+    assert freeze.refresh(schema, versions) == []
+    (schema / "functions" / "claim.sql").write_text("-- Another.\n")
+    (schema / "functions" / "prune.sql").unlink()
+    listing = schema / "schema.sql"
+    listing.write_text(listing.read_text().replace("\\ir functions/prune.sql\n", ""))
+    assert freeze.refresh(schema, versions) == ["functions/claim.sql", "functions/prune.sql", "schema.sql"]
+    assert (versions / "0001" / "functions" / "claim.sql").read_text() == "-- Another.\n"
+    assert not (versions / "0001" / "functions" / "prune.sql").exists()
+    assert (versions / "0001" / "down.sql").exists()
+
+
+def test_a_new_revision_has_what_changed_since_the_last_one(copies: tuple[Path, Path]) -> None:
+    schema, versions = copies
+    with pytest.raises(SystemExit, match="has not changed since revision 0001"):
+        freeze.create(schema, versions, "nothing")
+    for name in ("functions/claim.sql", "tables/jobs.sql"):
+        (schema / name).write_text((schema / name).read_text() + "-- changed\n")
+    script = freeze.create(schema, versions, "add_lane")
+    assert script.name == "0002_add_lane.py"
+    assert 'down_revision = "0001"' in script.read_text()
+    revision = versions / "0002"
+    files = {path.relative_to(revision).as_posix() for path in revision.rglob("*") if path.is_file()}
+    copied = {"functions/claim.sql", "tables/jobs.sql", "privileges.sql"}
+    assert files == copied | {"up.sql", "down.sql", "schema.sha256"}
+    up = (revision / "up.sql").read_text()
+    assert "EDIT IT before you commit" in up
+    # A table can't be created twice: its copy is for the author, and not run before.
+    assert re.findall(r"^\\ir (\S+)$", up, re.MULTILINE) == ["functions/claim.sql", "privileges.sql"]
+    assert "-- \\ir tables/jobs.sql" in up
+    with pytest.raises(SystemExit, match="has not changed since revision 0002"):
+        freeze.create(schema, versions, "nothing")
+    with pytest.raises(SystemExit, match="0001 is frozen"):
+        freeze.refresh(schema, versions)
+
+
+async def test_a_new_revision_of_functions_runs_as_it_is(database: str, connection: Connection) -> None:
+    """What the generated up.sql includes without being edited."""
+    await connection.execute("set role reactor_owner")
+    for name in freeze.order(SCHEMA):
+        if name.startswith(freeze.RUNNABLE):
+            await connection.execute((SCHEMA / name).read_text())
