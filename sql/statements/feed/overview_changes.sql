@@ -1,13 +1,13 @@
 -- The pipelines that changed, over all of them, and the snapshot in which they were read, as in pipeline_changes.sql.
 --
 -- Readers that are up to date share the cursor $1: they are `reader` 0. The others have a cursor of their own in $2
--- (NULL: they have nothing), none of them older than the transaction $4: they are numbered from 1. A reader gets at most
--- $3 pipelines: one more, or a row of the kind too_many, means that there are too many. A reader without a cursor gets
--- the pipelines of the newest jobs and of those that run.
+-- (NULL: they have nothing), none of them older than the transaction $4: they are numbered from 1. A reader gets at
+-- most $3 pipelines: one more, or a row of the kind too_many, means that there are too many. A reader without a cursor
+-- gets the pipelines of the newest jobs and of those that run.
 --
--- The bounds of the cursors are parameters and not columns: only then does the planner know how little lies beyond them,
--- and use the BRIN index instead of walking all jobs. The windows bound the work, because a cursor can be of any age, a
--- pipeline can have any number of jobs, and the table any number of pipelines.
+-- The bounds of the cursors are parameters and not columns: only then does the planner know how little lies beyond
+-- them, and use the BRIN index instead of walking all jobs. The windows bound the work, because a cursor can be of any
+-- age, a pipeline can have any number of jobs, and the table any number of pipelines.
 with now as materialized (
     select pg_current_snapshot() as snapshot, pg_snapshot_xmax(pg_current_snapshot()) as xmax, reactor.epoch() as epoch
 ), reader as materialized (

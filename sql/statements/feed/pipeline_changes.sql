@@ -3,15 +3,16 @@
 --
 -- Readers that are up to date share the cursor $1 and watch the pipelines $2: they are `reader` 0. The others have a
 -- pipeline in $3 and a cursor of their own in $4 (NULL: they have nothing, and get everything): they are numbered from
--- 1. The first row, of the kind epoch, has the snapshot and reactor.epoch(); the others are a job, a step or a pipeline.
+-- 1. The first row, of the kind epoch, has the snapshot and reactor.epoch(); the others are a job, a step or a
+-- pipeline.
 --
--- A row is new to a reader if the transaction that changed it was not visible in the reader's snapshot. So a late commit
--- is reported exactly once, and no reader waits for it. The comparisons of transaction numbers add nothing to that; they
--- let the BRIN indexes on `changed` be used. Rows from a dump of another server may carry numbers that are still in the
--- future: they count as old until `reactor migrate` repairs them.
+-- A row is new to a reader if the transaction that changed it was not visible in the reader's snapshot. So a late
+-- commit is reported exactly once, and no reader waits for it. The comparisons of transaction numbers add nothing to
+-- that; they let the BRIN indexes on `changed` be used. Rows from a dump of another server may carry numbers that are
+-- still in the future: they count as old until `reactor migrate` repairs them.
 --
--- `depends_on` is NULL if the reader has seen the job before: it never changes, and a fan-in has thousands.
--- (`offset 0` keeps the planner from deriving the state of all pipelines first.)
+-- `depends_on` is NULL if the reader has seen the job before: it never changes, and a fan-in has thousands. (`offset 0`
+-- keeps the planner from deriving the state of all pipelines first.)
 with now as materialized (
     select pg_current_snapshot() as snapshot, pg_snapshot_xmax(pg_current_snapshot()) as xmax, reactor.epoch() as epoch
 ), reader as materialized (
