@@ -26,11 +26,12 @@ from reactor.database.connection import Connection
 from reactor.errors import SettingsInvalid
 from reactor.operate import actions
 from reactor.settings import read_settings
-from reactor_http.api.access import Caller, Permission, needs, operator, stream_caller
-from reactor_http.app import create_app
+from reactor_http.api.access import Caller, Permission, authorize_stream, operator, require
 from reactor_http.auth.stream_token import BadStreamToken, Signer
 from reactor_http.auth.tokens import Tokens, make_token
-from reactor_http.state import edge_of
+from reactor_http.database_clock import DatabaseClock
+from reactor_http.state import state_of
+from tests.support.http_app import make_app
 
 SECRET = "of all pods of this test " * 2
 NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
@@ -60,29 +61,29 @@ def app_with(url: str = NOWHERE, **settings: str) -> Starlette:
     Without a database it has to be told the time.
     """
     named = {f"REACTOR_{name.upper()}": value for name, value in settings.items()}
-    app = create_app(url, read_settings(named))
+    app = make_app(url, read_settings(named))
     if url == NOWHERE:
-        app.state.edge.clock = Told()
+        app.state.reactor.clock = Told()
 
     async def who(request: Request) -> JSONResponse:
         return JSONResponse({"who": operator(request).who, "from": operator(request).came_from})
 
     async def pipeline_stream(request: Request) -> JSONResponse:
-        found = await stream_caller(request, UUID(request.path_params["id"]))
+        found = await authorize_stream(request, UUID(request.path_params["id"]))
         return JSONResponse({"who": found.name, "may": sorted(found.permissions)})
 
     async def all_streams(request: Request) -> JSONResponse:
-        return JSONResponse({"who": (await stream_caller(request, None)).name})
+        return JSONResponse({"who": (await authorize_stream(request, None)).name})
 
     async def drain(request: Request) -> JSONResponse:
-        async with edge_of(request).connection() as connection:
+        async with state_of(request).connection() as connection:
             return JSONResponse(await actions.drain(connection, True, operator(request)))
 
     app.router.routes[:0] = [
-        *(Route(f"/may/{p}", needs(p, who), methods=["GET", "POST"]) for p in Permission),
+        *(Route(f"/may/{p}", require(p, who), methods=["GET", "POST"]) for p in Permission),
         Route("/streams/{id}", pipeline_stream),
         Route("/streams", all_streams),
-        Route("/drain", needs(Permission.OPERATE, drain), methods=["POST"]),
+        Route("/drain", require(Permission.OPERATE, drain), methods=["POST"]),
     ]
     return app
 
@@ -124,7 +125,7 @@ async def test_without_a_token_nothing_is_opened() -> None:
     """D13"""
     async with client_of(app_with(tokens=ENTRIES)) as client:
         for path in ("/may/view", "/may/submit", "/may/operate", "/streams", f"/streams/{PIPELINE}"):
-            assert "needs a token" in refused(await client.get(path), 401)
+            assert "token is required" in refused(await client.get(path), 401)
         refused(await client.post("/v1/stream-tokens", json={"pipeline_id": None}), 401)
 
 
@@ -192,13 +193,13 @@ def test_every_entry_is_compared_whichever_fits(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("entries", "complaint"),
     [
-        (" , ", "holds no token"),
+        (" , ", "contains no token"),
         (VIEWER, "NAME:PERMISSION"),
         (f"vera:view:{VIEWER}", "SHA-256"),
-        (VIEWER_ENTRY.replace("view", "fly"), "permission that does not exist; there are view, submit, operate"),
+        (VIEWER_ENTRY.replace("view", "fly"), "unknown permission; the permissions are view, submit, operate"),
         (VIEWER_ENTRY.replace("view", ""), "NAME:PERMISSION"),
         (VIEWER_ENTRY.replace("vera", "ve ra"), "NAME:PERMISSION"),
-        (f"{VIEWER_ENTRY},{VIEWER_ENTRY}", "twice"),
+        (f"{VIEWER_ENTRY},{VIEWER_ENTRY}", "listed twice"),
     ],
 )
 def test_entries_that_do_not_fit_end_the_start_and_are_not_shown(entries: str, complaint: str) -> None:
@@ -281,7 +282,7 @@ def test_an_emptied_file_lets_nobody_in(file: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "complaint"),
-    [(None, "No such file"), ("", "holds no token"), ("vera", "line 1"), (f"\n{VIEWER_ENTRY}x", "line 2")],
+    [(None, "No such file"), ("", "contains no token"), ("vera", "line 1"), (f"\n{VIEWER_ENTRY}x", "line 2")],
 )
 def test_a_file_that_is_broken_at_the_start_ends_it(tmp_path: Path, content: str | None, complaint: str) -> None:
     file = tmp_path / "tokens"
@@ -373,7 +374,7 @@ async def test_pods_with_the_same_secret_accept_each_others_stream_tokens() -> N
 async def test_a_stream_token_ends_when_it_said_it_would() -> None:
     """D13"""
     app = app_with(tokens=ENTRIES, secret=SECRET)
-    clock = app.state.edge.clock
+    clock = app.state.reactor.clock
     token = await mint(app, ttl_seconds=5)
     async with client_of(app) as client:
         clock.time += 4.9
@@ -397,20 +398,21 @@ async def test_its_end_is_told_by_the_databases_clock(
     assert earliest - timedelta(seconds=0.1) <= began <= latest + timedelta(seconds=0.1)
     async with client_of(app) as client:
         assert (await client.get("/streams", params={"token": answer.json()["token"]})).status_code == 200
-    await app.state.edge.close()
+    await app.state.reactor.close()
 
 
-async def test_a_database_that_does_not_tell_the_time_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reactor_http.database_clock._ANSWER_SECONDS", 0.1)
+async def test_a_database_that_does_not_tell_the_time_holds_nobody_up() -> None:
     # It takes connections and says nothing.
     with socket.create_server(("127.0.0.1", 0)) as mute:
-        app = app_with(f"postgresql://nobody@127.0.0.1:{mute.getsockname()[1]}/nothing", tokens=ENTRIES, secret=SECRET)
+        url = f"postgresql://nobody@127.0.0.1:{mute.getsockname()[1]}/nothing"
+        app = app_with(url, tokens=ENTRIES, secret=SECRET)
+        app.state.reactor.clock = DatabaseClock(app.state.reactor.connection, timeout_seconds=0.1)
         token = await mint(app_with(tokens=ENTRIES, secret=SECRET))
         async with client_of(app) as client:
             streams = [client.get(f"/streams/{PIPELINE}", params={"token": token}) for _ in range(5)]
             for answer in await asyncio.gather(*streams):
-                assert "has not answered" in refused(answer, 503)
-        await app.state.edge.close()
+                assert "did not respond" in refused(answer, 503)
+        await app.state.reactor.close()
 
 
 async def test_a_stream_token_dies_with_the_token_it_was_made_with() -> None:
@@ -568,13 +570,13 @@ async def test_an_operators_action_leaves_their_name_and_address(database: str, 
     async with client_of(app, OPERATOR, address="10.1.2.3") as client:
         spoofed = {"X-Forwarded-For": "6.6.6.6"}
         assert (await client.post("/drain", headers=spoofed)).status_code == 200
-    await app.state.edge.close()
+    await app.state.reactor.close()
     noted = await connection.fetchrow("select who, what, came_from from reactor.audit order by id desc limit 1")
     assert noted is not None
     assert tuple(noted) == ("olga", "drain", "10.1.2.3")
 
 
-# Origins
+# CrossOrigin
 
 SITE = "https://app.example.com"
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from reactor_http.cache import Recent
+from reactor_http.cache import CachedValue
 
 
 async def test_however_many_ask_at_once_it_is_found_once() -> None:
@@ -16,8 +16,8 @@ async def test_however_many_ask_at_once_it_is_found_once() -> None:
         found += 1
         return found
 
-    recent = Recent[int](seconds=60)
-    assert await asyncio.gather(*(recent.get(find) for _ in range(50))) == [1] * 50
+    cached = CachedValue[int](seconds=60)
+    assert await asyncio.gather(*(cached.get(find) for _ in range(50))) == [1] * 50
 
 
 async def test_it_is_found_anew_when_its_time_is_over() -> None:
@@ -26,8 +26,8 @@ async def test_it_is_found_anew_when_its_time_is_over() -> None:
     async def find() -> int:
         return next(found)
 
-    recent = Recent[int](seconds=0)
-    assert [await recent.get(find) for _ in range(3)] == [0, 1, 2]
+    cached = CachedValue[int](seconds=0)
+    assert [await cached.get(find) for _ in range(3)] == [0, 1, 2]
 
 
 async def test_a_failure_is_not_kept() -> None:
@@ -37,10 +37,10 @@ async def test_a_failure_is_not_kept() -> None:
     async def find() -> int:
         return 1
 
-    recent = Recent[int](seconds=60)
+    cached = CachedValue[int](seconds=60)
     with pytest.raises(ValueError):  # noqa: PT011
-        await recent.get(fail)
-    assert await recent.get(find) == 1
+        await cached.get(fail)
+    assert await cached.get(find) == 1
 
 
 async def test_who_gives_up_does_not_take_the_others_answer_with_them() -> None:
@@ -51,10 +51,10 @@ async def test_who_gives_up_does_not_take_the_others_answer_with_them() -> None:
         await go.wait()
         return 1
 
-    recent = Recent[int](seconds=60)
-    first = asyncio.create_task(recent.get(find))
+    cached = CachedValue[int](seconds=60)
+    first = asyncio.create_task(cached.get(find))
     await asked.wait()
-    second = asyncio.create_task(recent.get(find))
+    second = asyncio.create_task(cached.get(find))
     first.cancel()
     go.set()
     assert await second == 1

@@ -13,11 +13,10 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 import httpx
-import pytest
 
 from reactor.database.connection import Connection, connect, with_database
 from reactor.settings import read_settings
-from reactor_http.app import create_app
+from tests.support.http_app import make_app, patient
 
 Until = Callable[..., Awaitable[Any]]
 StartPod = Callable[..., Awaitable[Any]]
@@ -118,12 +117,12 @@ async def test_a_server_whose_feed_hears_nothing_is_not_ready(
     database: str, connection: Connection, until: Until
 ) -> None:
     async with a_listener_of_its_own(database, connection) as (listen_url, cut_off, let_in):
-        app = create_app(database, listen_url=listen_url)
+        app = make_app(database, listen_url=listen_url)
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
             probe = Probe(client)
             assert await probe.is_ready(), "nobody watches anything: there is no feed that could be missed"
-            assert await app.state.edge.streams.open(
-                "somebody", None, None, reset="", follows=False, is_welcome=lambda: True
+            assert await app.state.reactor.streams.open(
+                "somebody", None, None, reset="", follow=False, is_authorized=lambda: True
             )
             await until(probe.is_ready)
             await cut_off()
@@ -135,7 +134,7 @@ async def test_a_server_whose_feed_hears_nothing_is_not_ready(
             await until(says_so)
             await let_in()
             await until(probe.is_ready)
-            await app.state.edge.close()
+            await app.state.reactor.close()
 
 
 async def test_a_pod_whose_heartbeat_does_not_get_through_is_not_ready(
@@ -238,7 +237,7 @@ async def test_a_taken_port_is_told_with_the_flag_that_chose_it(database: str) -
 async def test_every_check_is_named_in_the_answer(database: str) -> None:
     well = {"one": True, "other": True}
     checks = {"one": lambda: well["one"], "other": lambda: well["other"]}
-    app = create_app(database, read_settings({}), checks=checks)
+    app = make_app(database, read_settings({}), checks=checks)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
         assert (await client.get("/health/ready")).json() | {"schema": ""} == {
             "status": "ok",
@@ -254,7 +253,7 @@ async def test_every_check_is_named_in_the_answer(database: str) -> None:
 
 
 async def test_many_probes_at_once_are_one_question(database: str, connection: Connection) -> None:
-    app = create_app(database)
+    app = make_app(database)
     before = await connection.fetchval("select sessions from pg_stat_database where datname = current_database()")
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
         answers = await asyncio.gather(*(client.get("/health/ready") for _ in range(50)))
@@ -265,18 +264,15 @@ async def test_many_probes_at_once_are_one_question(database: str, connection: C
 
 
 async def test_the_databases_address_is_not_told() -> None:
-    app = create_app("postgresql://nobody:secret@127.0.0.1:1/hidden")
+    app = make_app("postgresql://nobody:secret@127.0.0.1:1/hidden")
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
         answer = await client.get("/health/ready")
     assert answer.status_code == 503
     assert answer.json() == {"status": "unavailable", "database": "unreachable", "feed": "ok"}
 
 
-async def test_a_database_that_keeps_us_waiting_for_a_lock_is_not_well(
-    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("reactor_http.server.health._DATABASE_SECONDS", 0.5)
-    app = create_app(database)
+async def test_a_database_that_keeps_us_waiting_for_a_lock_is_not_well(database: str, connection: Connection) -> None:
+    app = make_app(database, timings=patient(health_seconds=0.5))
     async with (
         connection.transaction(),
         httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client,

@@ -22,14 +22,15 @@ from reactor.lifecycle.claim import claim
 from reactor.lifecycle.lease import Worker, heartbeat
 from reactor.settings import read_settings
 from reactor_http.api.access import Permission
-from reactor_http.app import create_app
 from reactor_http.auth.tokens import make_token
 from reactor_http.measure import Measure
-from reactor_http.metrics import prometheus
+from tests.support.http_app import make_app, patient
 
 Until = Callable[..., Awaitable[Any]]
 StartPod = Callable[..., Awaitable[Any]]
 
+
+UNCACHED: dict[str, float] = {"metrics_cache_seconds": 0, "metrics_statement_seconds": 20, "metrics_seconds": 30}
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -52,12 +53,9 @@ def value_of(answer: httpx.Response, name: str, **labels: str) -> float | None:
 
 
 @pytest.fixture
-async def client(database: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[httpx.AsyncClient]:
-    """A server that asks the database each time."""
-    monkeypatch.setattr(prometheus, "_KEPT_SECONDS", 0)
-    monkeypatch.setattr(prometheus, "_STATEMENT_SECONDS", 20)
-    monkeypatch.setattr(prometheus, "_DATABASE_SECONDS", 30)
-    async with serving(create_app(database)) as client:
+async def client(database: str) -> AsyncIterator[httpx.AsyncClient]:
+    """Of a server that queries the database for each request."""
+    async with serving(make_app(database, timings=patient(**UNCACHED))) as client:
         yield client
 
 
@@ -66,7 +64,7 @@ async def serving(app: Starlette) -> AsyncIterator[httpx.AsyncClient]:
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         yield client
-    await app.state.edge.close()
+    await app.state.reactor.close()
 
 
 async def stored(connection: Connection) -> list[dict[str, Any]]:
@@ -319,18 +317,16 @@ async def test_names_with_any_character_are_told_as_they_are(client: httpx.Async
 
 
 async def test_metrics_are_told_without_the_database_too() -> None:
-    async with serving(create_app("postgresql://nobody@127.0.0.1:1/x")) as client:
+    async with serving(make_app("postgresql://nobody@127.0.0.1:1/x")) as client:
         answer = await client.get("/metrics")
         assert value_of(answer, "reactor_database_up") == 0
         assert value_of(answer, "process_start_time_seconds")
         assert value_of(answer, "reactor_jobs") is None
 
 
-async def test_a_part_that_takes_too_long_is_left_out_and_said_to_be(
-    client: httpx.AsyncClient, database: str, until: Until, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(prometheus, "_STATEMENT_SECONDS", 0.2)
-    async with connect(database, name="in the way") as other, other.transaction():
+async def test_a_part_that_takes_too_long_is_left_out_and_said_to_be(database: str, until: Until) -> None:
+    app = make_app(database, timings=patient(**UNCACHED | {"metrics_statement_seconds": 0.2}))
+    async with serving(app) as client, connect(database, name="in the way") as other, other.transaction():
         await other.execute("lock table reactor.workers")
 
         async def leaves_out_no_other_part() -> bool:
@@ -357,11 +353,8 @@ async def test_an_old_transaction_shows(client: httpx.AsyncClient, database: str
     assert age >= 5
 
 
-async def test_many_scrapes_are_one_question(
-    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(prometheus, "_KEPT_SECONDS", 60)
-    async with serving(create_app(database)) as client:
+async def test_many_scrapes_are_one_question(database: str, connection: Connection) -> None:
+    async with serving(make_app(database, timings=patient(metrics_cache_seconds=60))) as client:
         first = await client.get("/metrics")
         await connection.execute("insert into reactor.jobs (job_type) values ('work')")
         answers = await asyncio.gather(*(client.get("/metrics") for _ in range(20)))
@@ -390,7 +383,7 @@ async def test_what_breaks_is_counted_as_an_error(database: str) -> None:
     async def broken(request: Request) -> Response:
         raise ZeroDivisionError
 
-    app = create_app(database)
+    app = make_app(database)
     app.router.routes.insert(0, Route("/broken", broken))
     async with serving(app) as client:
         assert (await client.get("/broken")).status_code == 500
@@ -399,8 +392,8 @@ async def test_what_breaks_is_counted_as_an_error(database: str) -> None:
 
 
 async def test_other_parts_of_the_process_can_tell_theirs(database: str) -> None:
-    app = create_app(database)
-    app.state.edge.sources.append(
+    app = make_app(database)
+    app.state.reactor.sources.append(
         lambda: [
             Measure("myapp_caches", "Entries.", "gauge", 3, {"kind": "a"}),
             Measure("myapp_caches", "Entries.", "gauge", 1, {"kind": "b"}),
@@ -415,29 +408,31 @@ async def test_other_parts_of_the_process_can_tell_theirs(database: str) -> None
 
 
 async def test_metrics_tell_of_streams_and_their_feed_once_there_is_one(database: str, until: Until) -> None:
-    app = create_app(database)
+    app = make_app(database)
     async with serving(app) as client:
         answer = await client.get("/metrics")
         assert value_of(answer, "reactor_streams") == 0
         assert value_of(answer, "reactor_feed_listening") is None
-        stream = app.state.edge.streams.open("somebody", None, None, reset="", follows=False, is_welcome=lambda: True)
+        stream = app.state.reactor.streams.open(
+            "somebody", None, None, reset="", follow=False, is_authorized=lambda: True
+        )
         assert await stream
-        await until(lambda: app.state.edge.streams.feed.is_listening)
+        await until(lambda: app.state.reactor.streams.feed.is_listening)
         answer = await client.get("/metrics")
         assert value_of(answer, "reactor_streams") == 1
         assert value_of(answer, "reactor_feed_listening") == 1
-        assert value_of(answer, "reactor_feed_topics", desk="overview") == 1
-        assert value_of(answer, "reactor_feed_topics", desk="pipelines") == 0
-        ticks = value_of(answer, "reactor_feed_ticks_total", desk="overview")
+        assert value_of(answer, "reactor_feed_topics", stream="overview") == 1
+        assert value_of(answer, "reactor_feed_topics", stream="pipelines") == 0
+        ticks = value_of(answer, "reactor_feed_ticks_total", stream="overview")
         assert ticks is not None
         assert ticks >= 1
-        assert value_of(answer, "reactor_feed_lag_seconds", desk="overview") is not None
+        assert value_of(answer, "reactor_feed_lag_seconds", stream="overview") is not None
 
 
 async def test_metrics_are_for_those_who_may_look(database: str) -> None:
     submitter, submitters_entry = make_token("sam", [Permission.SUBMIT])
     viewer, viewers_entry = make_token("vera", [Permission.VIEW])
-    app = create_app(database, read_settings({"REACTOR_TOKENS": f"{submitters_entry},{viewers_entry}"}))
+    app = make_app(database, read_settings({"REACTOR_TOKENS": f"{submitters_entry},{viewers_entry}"}))
     async with serving(app) as client:
         for shown, status in ((None, 401), (submitter, 403), (viewer, 200)):
             headers = {"Authorization": f"Bearer {shown}"} if shown else {}

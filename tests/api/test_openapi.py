@@ -29,8 +29,9 @@ from reactor.lifecycle.lease import Worker, register_worker
 from reactor.lifecycle.settle import settle
 from reactor.outcome import Completed, Ending, Errored, Failed, Outcome
 from reactor.testing import Databases
-from reactor_http.api.endpoint import Call
-from reactor_http.app import CALLS, create_app
+from reactor_http.api.endpoint import Endpoint
+from reactor_http.app import ENDPOINTS
+from tests.support.http_app import make_app
 
 CHECKS = (
     not_a_server_error,
@@ -52,7 +53,7 @@ def address(databases: Databases) -> Iterator[str]:
     async def serve() -> None:
         async with databases.clone() as url:
             await seed(url)
-            app = create_app(url)
+            app = make_app(url)
             server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, lifespan="off"))
             found["loop"] = asyncio.get_running_loop()
             serving = asyncio.create_task(server.serve())
@@ -63,7 +64,7 @@ def address(databases: Databases) -> Iterator[str]:
             await stop.wait()
             server.should_exit = True
             await serving
-            await app.state.edge.close()
+            await app.state.reactor.close()
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
@@ -98,11 +99,15 @@ def described(address: str) -> Any:
 
 @pytest.mark.parametrize("mode", GenerationMode)
 @pytest.mark.parametrize(
-    "call", [call for call in CALLS if not call.streams], ids=lambda call: f"{call.method} {call.template}"
+    "endpoint",
+    [endpoint for endpoint in ENDPOINTS if not endpoint.is_stream],
+    ids=lambda endpoint: f"{endpoint.method} {endpoint.template}",
 )
-def test_every_call_answers_as_it_is_described(address: str, described: Any, call: Call, mode: GenerationMode) -> None:
+def test_every_call_answers_as_it_is_described(
+    address: str, described: Any, endpoint: Endpoint, mode: GenerationMode
+) -> None:
     """With requests that fit the description, and with such that do not. Streams have tests of their own."""
-    operation = described[call.template][call.method]
+    operation = described[endpoint.template][endpoint.method]
 
     @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
     @given(operation.as_strategy(generation_mode=mode))
@@ -120,7 +125,7 @@ def test_every_call_answers_as_it_is_described(address: str, described: Any, cal
 async def test_the_document_has_every_call_and_no_other(api: httpx.AsyncClient) -> None:
     document = (await api.get("/openapi.json")).json()
     described = {(path, method.upper()) for path, methods in document["paths"].items() for method in methods}
-    assert described == {(call.template, call.method) for call in CALLS}
+    assert described == {(endpoint.template, endpoint.method) for endpoint in ENDPOINTS}
     assert document["openapi"].startswith("3.1")
     ids = [operation["operationId"] for methods in document["paths"].values() for operation in methods.values()]
     assert len(ids) == len(set(ids))

@@ -406,7 +406,7 @@ async def test_the_log_holds_no_secret_whatever_goes_wrong(start: Start, tmp_pat
             connection.sendall(broken.encode())
             everything(connection)
     file.write_text(f"vera:view:{token}\n{token}\n")
-    await until(lambda: server.get("/explode", headers=bearer).content and "tokens file is broken" in server.log)
+    await until(lambda: server.get("/explode", headers=bearer).content and "tokens file is invalid" in server.log)
     assert "it exploded" in server.log
     server.process.send_signal(signal.SIGTERM)
     server.process.wait(30)

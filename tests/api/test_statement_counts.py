@@ -15,8 +15,8 @@ from reactor.database.connection import Connection
 def sent(app: Starlette, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What requests sent to the database."""
     texts: list[str] = []
-    edge = app.state.edge
-    original = edge.connection
+    state = app.state.reactor
+    original = state.connection
 
     @asynccontextmanager
     async def listened() -> AsyncIterator[Connection]:
@@ -24,7 +24,7 @@ def sent(app: Starlette, monkeypatch: pytest.MonkeyPatch) -> list[str]:
             with connection.query_logger(lambda record: texts.append(record.query)):
                 yield connection
 
-    monkeypatch.setattr(edge, "connection", listened)
+    monkeypatch.setattr(state, "connection", listened)
     return texts
 
 

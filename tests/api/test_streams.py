@@ -25,9 +25,9 @@ from reactor.feed.feed import Feed
 from reactor.feed.subscriptions import Batch, Reader, Sign
 from reactor.lifecycle.lease import Worker
 from reactor.settings import read_settings
-from reactor_http.app import create_app
 from reactor_http.server.serve import serve_app
-from reactor_http.state import Edge
+from reactor_http.state import AppState
+from tests.support.http_app import make_app, patient
 from tests.support.stream_client import Event, Watcher, open_stream, read_events
 
 Until = Callable[..., Awaitable[Any]]
@@ -59,12 +59,16 @@ async def feed(database: str) -> AsyncIterator[Feed]:
 
 
 @asynccontextmanager
-async def serving(url: str) -> AsyncIterator[tuple[str, Edge]]:
-    """A server in this process: its address, and what its requests share."""
-    app, stop, address = create_app(url), asyncio.Event(), asyncio.get_running_loop().create_future()
+async def serving(url: str, **timings: float) -> AsyncIterator[tuple[str, AppState]]:
+    """A server in this process: its address and its state."""
+    app, stop, address = (
+        make_app(url, timings=patient(**timings)),
+        asyncio.Event(),
+        asyncio.get_running_loop().create_future(),
+    )
     server = asyncio.create_task(serve_app(app, read_settings({}, port=0), stop, on_listening=address.set_result))
     try:
-        yield await address, app.state.edge
+        yield await address, app.state.reactor
     finally:
         stop.set()
         await server
@@ -249,14 +253,14 @@ async def test_edges_come_with_jobs_that_are_new_to_the_reader(connection: Conne
 @pytest.mark.parametrize(
     ("cursor", "reason"),
     [
-        ("nonsense", "none of ours"),
-        ("1-2", "none of ours"),
-        ("1-5-3", "none of ours"),
-        ("1-5-9-2.1", "none of ours"),
-        ("1-5-9-.", "none of ours"),
-        ("1-0-0", "none of ours"),
-        ("ffff-1-" + "f" * 16, "none of ours"),
-        ("a" * 5000, "none of ours"),
+        ("nonsense", "is invalid"),
+        ("1-2", "is invalid"),
+        ("1-5-3", "is invalid"),
+        ("1-5-9-2.1", "is invalid"),
+        ("1-5-9-.", "is invalid"),
+        ("1-0-0", "is invalid"),
+        ("ffff-1-" + "f" * 16, "is invalid"),
+        ("a" * 5000, "is invalid"),
         ("1-5-9", "another database"),
         ("{epoch}-5-ffffffffff", "in the future"),
     ],
@@ -492,18 +496,18 @@ async def test_a_stream_that_must_start_over_ends_when_its_pipeline_was_pruned(
     pipeline_id = uuid4()
     await insert(connection, pipeline_id)
     async with (
-        serving(database) as (address, edge),
+        serving(database) as (address, state),
         open_stream(address, f"/v1/pipelines/{pipeline_id}/events") as response,
     ):
         events = read_events(response)
         assert (await anext(events)).kind == "snapshot"
         await connection.execute("delete from reactor.jobs")
-        assert edge.streams.feed
-        desk = edge.streams.feed.desks["pipelines"]
+        assert state.streams.feed
+        desk = state.streams.feed.desks["pipelines"]
         desk._start_over(list(desk.topics[pipeline_id].readers), "for a test")
         async with asyncio.timeout(10):
             assert [event async for event in events] == []
-        await until(lambda: edge.streams.count == 0)
+        await until(lambda: state.streams.count == 0)
     assert "Traceback" not in caplog.text
     assert "ASGI" not in caplog.text
 
@@ -528,16 +532,13 @@ async def test_times_that_no_calendar_has_are_sent_as_the_last_one(database: str
     assert json.loads(job.body)["run_after"] == "9999-12-31T23:59:59.999999+00:00"
 
 
-async def test_who_opens_a_stream_while_the_server_stops_is_told_at_once(
-    until: Until, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("reactor_http.stream.streams._JOIN_SECONDS", 60)
-    app = create_app(f"postgresql:///none?host={tmp_path}")
+async def test_who_opens_a_stream_while_the_server_stops_is_told_at_once(until: Until, tmp_path: Path) -> None:
+    app = make_app(f"postgresql:///none?host={tmp_path}", timings=patient(stream_join_seconds=60))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
         asking = asyncio.create_task(client.get("/v1/events"))
-        await until(lambda: app.state.edge.streams.feed)
+        await until(lambda: app.state.reactor.streams.feed)
         began = time.monotonic()
-        await app.state.edge.close()
+        await app.state.reactor.close()
         answer = await asking
     assert (answer.status_code, answer.json()["detail"]) == (503, "This server is shutting down.")
     assert time.monotonic() - began < 20
@@ -548,18 +549,17 @@ async def test_a_client_that_stops_reading_is_dropped_at_the_deadline_and_leaves
 ) -> None:
     pipeline_id = uuid4()
     await insert(connection, pipeline_id, count=20_000)
-    async with serving(database) as (address, edge):
-        edge.streams.send_seconds = 1.0
+    async with serving(database, stream_send_seconds=1.0) as (address, state):
         where = urlsplit(address)
         descriptors = open_files()
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             client.connect((where.hostname, where.port))
             client.send(f"GET {path_of(pipeline_id)} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
-            await until(lambda: edge.streams.count == 1)
-            await until(lambda: edge.streams.count == 0)
-            assert edge.streams.feed is not None
-            assert edge.streams.feed.readers == 0
+            await until(lambda: state.streams.count == 1)
+            await until(lambda: state.streams.count == 0)
+            assert state.streams.feed is not None
+            assert state.streams.feed.readers == 0
             # Its own end, and the feed's connections; the server's end is gone although the client's is open.
             await until(lambda: open_files() <= descriptors + 3)
 
@@ -606,11 +606,11 @@ async def test_streams_live_through_a_restart_of_the_database(folder: Path, unti
     await migrate(url)
     async with connect(url, name="test") as connection:
         (job_id,) = await insert(connection, pipeline_id)
-    async with serving(url) as (address, edge):
+    async with serving(url) as (address, state):
         watcher = Watcher(path_of(pipeline_id))
         reading = asyncio.create_task(watcher.follow(address))
         await until(lambda: watcher.jobs)
-        feed = edge.streams.feed
+        feed = state.streams.feed
         assert feed is not None
         await asyncio.to_thread(postgres.close)
         await until(lambda: not feed.is_listening)
@@ -628,13 +628,14 @@ async def test_a_database_that_does_not_answer_is_told_and_so_is_its_return(
 ) -> None:
     """Whoever watches knows whether what they see is the present, and so do the metrics."""
     monkeypatch.setattr("reactor.feed.poller._STALE_SECONDS", 0.3)
-    monkeypatch.setattr("reactor_http.stream.sse._COMMENT_SECONDS", 60.0)  # not only when it is the comment's turn
     pipeline_id = uuid4()
     await insert(connection, pipeline_id)
     for path, desk in ((path_of(pipeline_id), "pipelines"), ("/v1/events", "overview")):
-        async with serving(database) as (address, edge), open_stream(address, path) as response:
-            assert edge.streams.feed is not None
-            asks = edge.streams.feed.desks[desk]
+        # Keep-alives are rare here: the events must not depend on them.
+        server = serving(database, stream_keepalive_seconds=60.0)
+        async with server as (address, state), open_stream(address, path) as response:
+            assert state.streams.feed is not None
+            asks = state.streams.feed.desks[desk]
             events = read_events(response)
             await next_of(events, "snapshot")
             async with connection.transaction():
@@ -664,10 +665,10 @@ async def test_a_database_that_took_long_to_answer_is_not_left_alone_for_long(
 
 
 async def test_a_database_that_is_not_there_is_a_503_and_says_when_to_try_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("reactor_http.stream.streams._JOIN_SECONDS", 0.5)
-    async with serving(f"postgresql:///reactor?host={tmp_path}") as (address, _), httpx.AsyncClient() as client:
+    server = serving(f"postgresql:///reactor?host={tmp_path}", stream_join_seconds=0.5)
+    async with server as (address, _), httpx.AsyncClient() as client:
         answer = await client.get(address + path_of(uuid4()), timeout=10)
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
     assert "database" in answer.json()["detail"]

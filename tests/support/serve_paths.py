@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from reactor.log import configure_logging
 from reactor.settings import read_settings
-from reactor_http.api.access import Permission, caller, needs, operator, stream_caller
+from reactor_http.api.access import Permission, authorize_stream, caller, operator, require
 from reactor_http.app import create_app
 from reactor_http.server.connection_limits import ABORT, Limits
 from reactor_http.server.serve import serve_app
@@ -34,7 +34,7 @@ async def explode(request: Request) -> Response:
 
 
 async def explode_in_a_stream(request: Request) -> Response:
-    await stream_caller(request, None)
+    await authorize_stream(request, None)
     return await explode(request)
 
 
@@ -72,11 +72,11 @@ async def abort(request: Request) -> Response:
 async def main() -> None:
     settings = read_settings()
     app = create_app("postgresql://nobody@127.0.0.1:1/nothing", settings)
-    app.state.edge.clock = MachineClock()
+    app.state.reactor.clock = MachineClock()
     app.router.routes[:0] = [
-        Route("/explode", needs(Permission.VIEW, explode), methods=["GET", "POST"]),
+        Route("/explode", require(Permission.VIEW, explode), methods=["GET", "POST"]),
         Route("/explode-in-a-stream", explode_in_a_stream),
-        Route("/who", needs(Permission.VIEW, who)),
+        Route("/who", require(Permission.VIEW, who)),
         Route("/read", read, methods=["POST"]),
         *(Route(f"/{path.__name__}", path) for path in (flood, big, abort)),
     ]
