@@ -1,4 +1,4 @@
-"""A server as `reactor serve` starts it, in a process of its own, with some more paths that misbehave."""
+"""A server as `reactor serve` starts it, in a process of its own, with additional paths that misbehave."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ from reactor_http.server.serve import serve_app
 
 
 class MachineClock:
-    """There is no database here to ask for the time."""
+    """Used instead of the database's clock: this server has no database."""
 
     async def now(self) -> float:
         return time.time()
@@ -47,12 +47,12 @@ async def read(request: Request) -> Response:
 
 
 async def flood(request: Request) -> Response:
-    """Says more than anybody reads."""
+    """Sends without end."""
 
     async def lines() -> AsyncIterator[bytes]:
         while True:
             yield b"x" * 100_000
-            # Sending to a client that is gone does not wait for anything.
+            # Sending to a disconnected client does not yield to the event loop.
             await anyio.lowlevel.checkpoint()
 
     return StreamingResponse(lines())
