@@ -8,32 +8,45 @@ import { ENDED } from "./state.js";
 
 const JOB = {
   cancel: {
-    name: "Cancel", grave: true, reason: true, when: (job) => !ENDED.has(job.state),
+    name: "Cancel",
+    grave: true,
+    reason: true,
+    when: (job) => !ENDED.has(job.state),
     words: "It is stopped if it runs, and jobs that need its completion are cancelled too.",
   },
   retry: {
-    name: "Retry", when: (job) => ENDED.has(job.state),
-    words: "It runs again with a fresh number of attempts. Steps that are done are not done again. Jobs that were cancelled because of it wait again.",
+    name: "Retry",
+    when: (job) => ENDED.has(job.state),
+    words:
+      "It runs again with a fresh number of attempts. Steps that are done are not done again. Jobs that were cancelled because of it wait again.",
   },
   recover: {
-    name: "Recover", when: (job) => job.state === "running",
-    words: "For a job whose worker is dead: it is taken from that worker and runs elsewhere. The server refuses this while the worker lives.",
+    name: "Recover",
+    when: (job) => job.state === "running",
+    words:
+      "For a job whose worker is dead: it is taken from that worker and runs elsewhere. The server refuses this while the worker lives.",
   },
 };
 
 const PIPELINE = {
   cancel: {
-    name: "Cancel pipeline", grave: true, reason: true, when: (row) => row.state === "running",
+    name: "Cancel pipeline",
+    grave: true,
+    reason: true,
+    when: (row) => row.state === "running",
     words: "All of its jobs that have not ended are cancelled. Running ones are stopped.",
   },
   retry: {
-    name: "Retry pipeline", when: (row) => row.failed + row.partial + row.cancelled > 0,
+    name: "Retry pipeline",
+    when: (row) => row.failed + row.partial + row.cancelled > 0,
     words: "All of its jobs that failed, ended partially or were cancelled run again. Completed ones stay as they are.",
   },
 };
 
-export const jobButtons = (app) => buttons(app, JOB, (job) => [`v1/jobs/${job.id}`, `job ${job.id}${job.job_type ? `, ${job.job_type}` : ""}`]);
-export const pipelineButtons = (app) => buttons(app, PIPELINE, (row) => [`v1/pipelines/${row.pipeline_id}`, "the pipeline"]);
+export const jobButtons = (app) =>
+  buttons(app, JOB, (job) => [`v1/jobs/${job.id}`, `job ${job.id}${job.job_type ? `, ${job.job_type}` : ""}`]);
+export const pipelineButtons = (app) =>
+  buttons(app, PIPELINE, (row) => [`v1/pipelines/${row.pipeline_id}`, "the pipeline"]);
 
 /** Buttons that come and go with the row's state; none without the permission. */
 function buttons(app, actions, about) {
@@ -47,7 +60,13 @@ function buttons(app, actions, about) {
   });
   async function act(verb, action, button) {
     const [path, what] = about(row);
-    const agreed = await confirm({ title: `${action.name.split(" ")[0]} ${what}?`, words: action.words, verb: action.name, grave: action.grave, reason: action.reason });
+    const agreed = await confirm({
+      title: `${action.name.split(" ")[0]} ${what}?`,
+      words: action.words,
+      verb: action.name,
+      grave: action.grave,
+      reason: action.reason,
+    });
     if (!agreed) return;
     button.disabled = true;
     try {

@@ -28,7 +28,16 @@ export function onMove(listener) {
 export function followLinks() {
   document.addEventListener("click", (event) => {
     const link = event.target.closest?.("a[data-view]");
-    if (!link || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+    if (
+      !link ||
+      event.defaultPrevented ||
+      event.button ||
+      event.ctrlKey ||
+      event.metaKey ||
+      event.shiftKey ||
+      event.altKey
+    )
+      return;
     event.preventDefault();
     go(Object.fromEntries(new URLSearchParams(link.search)));
   });

@@ -38,7 +38,9 @@ export const post = (path, body = {}) => call("POST", path, body);
 /** Asks the person for a token, and keeps it as long as the tab lives. */
 export async function renewToken() {
   // Several requests may be refused at once: the person is asked once.
-  asking ??= askForToken(sessionStorage.getItem(KEPT) !== null).finally(() => { asking = null; });
+  asking ??= askForToken(sessionStorage.getItem(KEPT) !== null).finally(() => {
+    asking = null;
+  });
   sessionStorage.setItem(KEPT, await asking);
 }
 
@@ -58,7 +60,9 @@ export async function probe(address) {
 
 /** Whole numbers beyond what JavaScript can hold keep their digits, in browsers that have a way to: payloads are full of them. */
 const exact = (key, value, context) =>
-  (JSON.rawJSON && typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(context?.source) ? JSON.rawJSON(context.source) : value);
+  JSON.rawJSON && typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(context?.source)
+    ? JSON.rawJSON(context.source)
+    : value;
 
 async function call(method, path, body) {
   const token = sessionStorage.getItem(KEPT);
@@ -77,7 +81,10 @@ async function call(method, path, body) {
     await renewToken();
     return call(method, path, body);
   }
-  const answer = await response.text().then((text) => JSON.parse(text, exact)).catch(() => ({}));
+  const answer = await response
+    .text()
+    .then((text) => JSON.parse(text, exact))
+    .catch(() => ({}));
   if (!response.ok) throw new Refused(response.status, answer);
   return answer;
 }

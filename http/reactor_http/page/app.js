@@ -24,7 +24,9 @@ let shown = { key: null, view: null };
 /** What a view may use of the page around it. */
 const app = {
   may: (permission) => me.permissions.includes(permission),
-  setTitle: (words) => { document.title = words ? `${words} · reactor` : "reactor"; },
+  setTitle: (words) => {
+    document.title = words ? `${words} · reactor` : "reactor";
+  },
   /** One stream per page, whatever it shows: the view before has closed its own. */
   stream(path, pipeline, onEvent, onGone) {
     const stream = new Stream(path, {
@@ -47,7 +49,11 @@ function route() {
   const name = params.pipeline ? "pipeline" : params.view in VIEWS ? params.view : "pipelines";
   const key = `${name} ${params.pipeline ?? ""}`;
   for (const [link, element] of Object.entries(links)) {
-    setAttribute(element, "aria-current", link === name ? "page" : link === "pipelines" && name === "pipeline" ? "true" : null);
+    setAttribute(
+      element,
+      "aria-current",
+      link === name ? "page" : link === "pipelines" && name === "pipeline" ? "true" : null,
+    );
   }
   if (shown.key === key) {
     shown.view.update(params);
@@ -66,11 +72,18 @@ function route() {
 
 async function start() {
   defineShapes();
-  document.getElementById("top").append(
-    h("a", { class: "brand", href: address.to({}), "data-view": true }, h("img", { src: "icon.svg", alt: "", width: 22, height: 22 }), "reactor"),
-    h("nav", { "aria-label": "Views" }, links.pipelines, links.overview),
-    sign.sign,
-  );
+  document
+    .getElementById("top")
+    .append(
+      h(
+        "a",
+        { class: "brand", href: address.to({}), "data-view": true },
+        h("img", { src: "icon.svg", alt: "", width: 22, height: 22 }),
+        "reactor",
+      ),
+      h("nav", { "aria-label": "Views" }, links.pipelines, links.overview),
+      sign.sign,
+    );
   document.getElementById("top").after(sign.banner);
   api.whenTokenIsNeeded(askForToken);
   await meet();

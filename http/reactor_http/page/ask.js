@@ -8,7 +8,13 @@ function dialog(title, content, buttons, begin) {
   const id = `ask-${(number += 1)}`;
   const before = document.activeElement;
   return new Promise((resolve) => {
-    const element = h("dialog", { "aria-labelledby": id }, h("h2", { id }, title), content, h("div", { class: "buttons" }, buttons(finish)));
+    const element = h(
+      "dialog",
+      { "aria-labelledby": id },
+      h("h2", { id }, title),
+      content,
+      h("div", { class: "buttons" }, buttons(finish)),
+    );
     function finish(answer) {
       element.close();
       element.remove();
@@ -30,14 +36,25 @@ export function confirm({ title, words, verb, grave = false, reason = false }) {
   const why = h("input", { type: "text", maxlength: 500, autocomplete: "off" });
   const content = [h("p", {}, words)];
   if (reason) content.push(h("label", { class: "field" }, "Reason, for those who look later (optional)", why));
-  const yes = (finish) => h("button", { class: grave ? "button grave" : "button primary", type: "button", click: () => finish({ reason: why.value.trim() || null }) }, verb);
-  return dialog(title, content, (finish) => [
-    h("button", { class: "button", type: "button", click: () => finish(null) }, "Back"),
-    yes(finish),
-  ], (element, finish) => {
-    why.addEventListener("keydown", (event) => event.key === "Enter" && finish({ reason: why.value.trim() || null }));
-    element.querySelector(reason ? "input" : ".buttons button:last-child").focus();
-  });
+  const yes = (finish) =>
+    h(
+      "button",
+      {
+        class: grave ? "button grave" : "button primary",
+        type: "button",
+        click: () => finish({ reason: why.value.trim() || null }),
+      },
+      verb,
+    );
+  return dialog(
+    title,
+    content,
+    (finish) => [h("button", { class: "button", type: "button", click: () => finish(null) }, "Back"), yes(finish)],
+    (element, finish) => {
+      why.addEventListener("keydown", (event) => event.key === "Enter" && finish({ reason: why.value.trim() || null }));
+      element.querySelector(reason ? "input" : ".buttons button:last-child").focus();
+    },
+  );
 }
 
 /** Promises the token that the person typed. There is no way around it: the server shows nothing without one. */
@@ -49,13 +66,23 @@ export function askForToken(refused) {
     h("label", { class: "field" }, "Token", input),
   ].filter(Boolean);
   const give = (finish) => input.value.trim() && finish(input.value.trim());
-  return dialog("Who are you?", content, (finish) => [
-    h("button", { class: "button primary", type: "button", click: () => give(finish) }, "Continue"),
-  ], (element, finish) => {
-    element.addEventListener("cancel", (event) => { event.preventDefault(); event.stopImmediatePropagation(); }, { capture: true });
-    // Browsers close a dialog that is cancelled twice, whatever the page says.
-    element.addEventListener("close", () => element.isConnected && element.showModal());
-    input.addEventListener("keydown", (event) => event.key === "Enter" && give(finish));
-    input.focus();
-  });
+  return dialog(
+    "Who are you?",
+    content,
+    (finish) => [h("button", { class: "button primary", type: "button", click: () => give(finish) }, "Continue")],
+    (element, finish) => {
+      element.addEventListener(
+        "cancel",
+        (event) => {
+          event.preventDefault();
+          event.stopImmediatePropagation();
+        },
+        { capture: true },
+      );
+      // Browsers close a dialog that is cancelled twice, whatever the page says.
+      element.addEventListener("close", () => element.isConnected && element.showModal());
+      input.addEventListener("keydown", (event) => event.key === "Enter" && give(finish));
+      input.focus();
+    },
+  );
 }

@@ -9,7 +9,11 @@ export const percent = (fraction) => Math.floor(fraction * 100 + 1e-6);
 
 export function bar(label) {
   const fill = h("span", { class: "fill" });
-  const element = h("span", { class: "bar", role: "progressbar", "aria-label": label, "aria-valuemin": 0, "aria-valuemax": 100 }, fill);
+  const element = h(
+    "span",
+    { class: "bar", role: "progressbar", "aria-label": label, "aria-valuemin": 0, "aria-valuemax": 100 },
+    fill,
+  );
   return {
     element,
     set(fraction, state = "running") {

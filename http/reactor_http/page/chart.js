@@ -10,9 +10,14 @@ export function scale(largest, whole = false) {
   if (!(largest > 0)) return { top: 1, marks: [0, 1] };
   const rough = largest / 3;
   const power = whole ? Math.max(1, 10 ** Math.floor(Math.log10(rough))) : 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((factor) => factor * power).find((candidate) => candidate >= rough && (!whole || candidate >= 1));
+  const step = [1, 2, 5, 10]
+    .map((factor) => factor * power)
+    .find((candidate) => candidate >= rough && (!whole || candidate >= 1));
   const count = Math.ceil(largest / step - 1e-9);
-  return { top: count * step, marks: Array.from({ length: count + 1 }, (_, index) => Number((index * step).toPrecision(12))) };
+  return {
+    top: count * step,
+    marks: Array.from({ length: count + 1 }, (_, index) => Number((index * step).toPrecision(12))),
+  };
 }
 
 /** The stretches without gaps of [time, value] points: what is null, or too far from the one before, begins a new one. Pure. */
@@ -35,7 +40,10 @@ export function stretches(points, gap) {
 export function chart({ title, unit, series, from, to, gap, width = 480, whole = false, format = String }) {
   const { height, left, right, top, bottom } = BOX;
   const values = series.flatMap(({ points }) => points.map(([, value]) => value ?? 0));
-  const axis = scale(values.reduce((most, value) => Math.max(most, value), 0), whole);
+  const axis = scale(
+    values.reduce((most, value) => Math.max(most, value), 0),
+    whole,
+  );
   const x = (at) => left + ((at - from) / Math.max(1, to - from)) * (width - left - right);
   const y = (value) => height - bottom - (value / axis.top) * (height - top - bottom);
   const marks = axis.marks.map((value) => [
@@ -48,18 +56,46 @@ export function chart({ title, unit, series, from, to, gap, width = 480, whole =
     const at = from + share * (to - from);
     return svg("text", { x: x(at), y: height - 6, "text-anchor": ["start", "middle", "end"][share * 2] }, time(at));
   });
-  const lines = series.map(({ kind, points }) => stretches(points, gap).map((stretch) => {
-    if (stretch.length === 1) return svg("circle", { class: `dot ${kind}`, cx: x(stretch[0][0]), cy: y(stretch[0][1]), r: 2.5 });
-    return svg("path", { class: `line ${kind}`, d: stretch.map(([at, value], index) => `${index ? "L" : "M"}${x(at).toFixed(1)} ${y(value).toFixed(1)}`).join("") });
-  }));
+  const lines = series.map(({ kind, points }) =>
+    stretches(points, gap).map((stretch) => {
+      if (stretch.length === 1)
+        return svg("circle", { class: `dot ${kind}`, cx: x(stretch[0][0]), cy: y(stretch[0][1]), r: 2.5 });
+      return svg("path", {
+        class: `line ${kind}`,
+        d: stretch
+          .map(([at, value], index) => `${index ? "L" : "M"}${x(at).toFixed(1)} ${y(value).toFixed(1)}`)
+          .join(""),
+      });
+    }),
+  );
   const known = values.length > 0 && series.some(({ points }) => points.some(([, value]) => value !== null));
   const newest = series.map(({ name, points }) => {
     const last = points.findLast(([, value]) => value !== null);
     return `${name}: ${last ? `${format(last[1])} ${unit} at ${clock(last[0])}` : "nothing known"}`;
   });
-  return h("figure", { class: "chart" },
-    h("figcaption", {}, h("b", {}, title), h("span", { class: "muted" }, unit),
-      h("span", { class: "legend" }, series.map(({ name, kind }) => h("span", {}, h("i", { class: `swatch ${kind}`, "aria-hidden": "true" }), name)))),
-    svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${title}. ${newest.join("; ")}` }, marks, times, lines,
-      known ? null : svg("text", { x: (left + width) / 2, y: height / 2, "text-anchor": "middle" }, "nothing in this time")));
+  return h(
+    "figure",
+    { class: "chart" },
+    h(
+      "figcaption",
+      {},
+      h("b", {}, title),
+      h("span", { class: "muted" }, unit),
+      h(
+        "span",
+        { class: "legend" },
+        series.map(({ name, kind }) => h("span", {}, h("i", { class: `swatch ${kind}`, "aria-hidden": "true" }), name)),
+      ),
+    ),
+    svg(
+      "svg",
+      { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${title}. ${newest.join("; ")}` },
+      marks,
+      times,
+      lines,
+      known
+        ? null
+        : svg("text", { x: (left + width) / 2, y: height / 2, "text-anchor": "middle" }, "nothing in this time"),
+    ),
+  );
 }

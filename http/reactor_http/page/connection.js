@@ -4,7 +4,13 @@ import { h, setText } from "./dom.js";
 import { clock, now } from "./time.js";
 
 const WORDS = {
-  connecting: "Connecting", live: "Live", stale: "Stale", "catching up": "Catching up", reconnecting: "Reconnecting", paused: "Paused", gone: "Not available",
+  connecting: "Connecting",
+  live: "Live",
+  stale: "Stale",
+  "catching up": "Catching up",
+  reconnecting: "Reconnecting",
+  paused: "Paused",
+  gone: "Not available",
 };
 
 export class ConnectionSign {
@@ -12,10 +18,18 @@ export class ConnectionSign {
   #banner = h("p", { class: "banner", hidden: true });
   #said = h("span", {});
   #button = h("button", { class: "button small", type: "button", click: () => this.#retry?.() }, "Try now");
-  #facts = {}; #state = "connecting"; #since = null; #retry = null;
+  #facts = {};
+  #state = "connecting";
+  #since = null;
+  #retry = null;
 
   constructor() {
-    this.sign = h("span", { class: "connection", role: "status", "data-state": "connecting" }, h("i", { "aria-hidden": "true" }), this.#word);
+    this.sign = h(
+      "span",
+      { class: "connection", role: "status", "data-state": "connecting" },
+      h("i", { "aria-hidden": "true" }),
+      this.#word,
+    );
     this.banner = this.#banner;
     this.#banner.append(this.#said, this.#button);
     setInterval(() => this.#draw(), 500);

@@ -10,7 +10,13 @@ const ROOM = 22; // letters of a scope that fit into a node
 const EDGE = 18; // pixels around the drawing, for focus rings
 
 export class Drawing {
-  #open; #store; #shape = -1; #plan = null; #drawn = new Map(); #edges = []; #focused = null;
+  #open;
+  #store;
+  #shape = -1;
+  #plan = null;
+  #drawn = new Map();
+  #edges = [];
+  #focused = null;
   #lines = svg("svg", { "aria-hidden": "true", class: "edges" });
   #canvas = h("div", { class: "canvas" });
 
@@ -18,7 +24,11 @@ export class Drawing {
   constructor(store, open) {
     this.#store = store;
     this.#open = open;
-    this.element = h("div", { class: "graph", role: "group", "aria-label": "Graph of the jobs. Arrow keys go from one to the next." }, this.#canvas);
+    this.element = h(
+      "div",
+      { class: "graph", role: "group", "aria-label": "Graph of the jobs. Arrow keys go from one to the next." },
+      this.#canvas,
+    );
     this.element.addEventListener("keydown", (event) => this.#pressed(event));
   }
 
@@ -35,7 +45,10 @@ export class Drawing {
     const plan = this.plan;
     for (const node of plan.nodes) {
       const drawn = this.#drawn.get(node.key);
-      drawn.update(node, node.jobs.some((id) => id === selected));
+      drawn.update(
+        node,
+        node.jobs.some((id) => id === selected),
+      );
     }
     for (const { line, edge } of this.#edges) {
       const kind = this.#drawn.get(edge.from.key).done ? "done" : "open";
@@ -56,11 +69,14 @@ export class Drawing {
     }
     this.#canvas.style.width = `${width + 2 * EDGE}px`;
     this.#canvas.style.height = `${height + 2 * EDGE}px`;
-    for (const side of ["width", "height"]) this.#lines.setAttribute(side, (side === "width" ? width : height) + 2 * EDGE);
+    for (const side of ["width", "height"])
+      this.#lines.setAttribute(side, (side === "width" ? width : height) + 2 * EDGE);
     this.#edges = edges.map((edge) => ({ edge, line: svg("path", { d: curve(edge, size) }) }));
     this.#lines.replaceChildren(...this.#edges.map(({ line }) => line));
     // In the order of the layers, which is the order in which Tab and screen readers meet them.
-    const order = [...nodes].sort((a, b) => a.column - b.column || a.row - b.row).map((node) => this.#drawn.get(node.key).element);
+    const order = [...nodes]
+      .sort((a, b) => a.column - b.column || a.row - b.row)
+      .map((node) => this.#drawn.get(node.key).element);
     setChildren(this.#canvas, [this.#lines, ...order]);
     this.#rove(this.#drawn.has(this.#focused) ? this.#focused : nodes.length ? this.#first() : null);
   }
@@ -82,9 +98,20 @@ export class Drawing {
     const bar = shares();
     const fill = h("span", { class: "fill" });
     const single = h("span", { class: "bar", "aria-hidden": "true" }, fill);
-    const element = h("button", { class: many ? "node many" : "node", type: "button" }, icon, name, scope, facts, many ? bar.element : single);
+    const element = h(
+      "button",
+      { class: many ? "node many" : "node", type: "button" },
+      icon,
+      name,
+      scope,
+      facts,
+      many ? bar.element : single,
+    );
     const drawn = { element, done: false };
-    element.addEventListener("click", () => { this.#rove(drawn.node.key); this.#open(drawn.node); });
+    element.addEventListener("click", () => {
+      this.#rove(drawn.node.key);
+      this.#open(drawn.node);
+    });
     bar.element.setAttribute("aria-hidden", "true");
     drawn.update = (node, selected) => {
       const rows = node.jobs.map((id) => this.#store.jobs.get(id)).filter(Boolean);
@@ -100,12 +127,16 @@ export class Drawing {
       scope.hidden = !scope.textContent;
       setAttribute(element, "data-state", state);
       setAttribute(element, "aria-pressed", String(selected));
-      setAttribute(element, "aria-label", `${node.type ?? "adopted row"}${many ? `, ${rows.length} jobs` : `, job ${rows[0].id}, ${state}`}, ${words}`);
+      setAttribute(
+        element,
+        "aria-label",
+        `${node.type ?? "adopted row"}${many ? `, ${rows.length} jobs` : `, job ${rows[0].id}, ${state}`}, ${words}`,
+      );
       setAttribute(element, "title", `${node.type ?? ""}\n${words}`);
       if (many) {
         bar.set(counts);
       } else {
-        const progress = drawn.done ? 1 : rows[0].state === "running" ? rows[0].progress ?? 0 : 0;
+        const progress = drawn.done ? 1 : rows[0].state === "running" ? (rows[0].progress ?? 0) : 0;
         fill.style.width = `${progress * 100}%`;
         fill.className = `fill is-${state}`;
       }
@@ -120,7 +151,9 @@ export class Drawing {
     event.preventDefault();
     const [across, down] = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] }[event.key];
     const column = columns[Math.min(columns.length - 1, Math.max(0, node.column + across))];
-    const row = across ? Math.round(((node.row + 0.5) / columns[node.column].length) * column.length - 0.5) : node.row + down;
+    const row = across
+      ? Math.round(((node.row + 0.5) / columns[node.column].length) * column.length - 0.5)
+      : node.row + down;
     const next = column[Math.min(column.length - 1, Math.max(0, row))];
     this.#rove(next.key);
     this.#drawn.get(next.key).element.focus();
@@ -141,19 +174,22 @@ function scopes(rows) {
 
 /** What a node of many shows: what needs somebody's attention comes first. */
 function worst(counts) {
-  for (const state of ["failed", "running", "partial", "pending", "waiting", "cancelled"]) if (counts[state]) return state;
+  for (const state of ["failed", "running", "partial", "pending", "waiting", "cancelled"])
+    if (counts[state]) return state;
   return "completed";
 }
 
 function manyWords(counts) {
   const parts = [`${number(counts.completed)} done`];
-  for (const state of ["failed", "partial", "running", "cancelled"]) if (counts[state]) parts.push(`${number(counts[state])} ${state}`);
+  for (const state of ["failed", "partial", "running", "cancelled"])
+    if (counts[state]) parts.push(`${number(counts[state])} ${state}`);
   return parts.join(", ");
 }
 
 function oneWords(row) {
   if (row.state === "running") {
-    const progress = row.progress === null ? duration(between(row.started_at ?? row.locked_at)) : `${percent(row.progress)} %`;
+    const progress =
+      row.progress === null ? duration(between(row.started_at ?? row.locked_at)) : `${percent(row.progress)} %`;
     return `${progress} on ${row.locked_by ?? "?"}`;
   }
   if (row.state === "waiting") return `waits for ${row.waiting_on} ${row.waiting_on === 1 ? "job" : "jobs"}`;

@@ -17,7 +17,8 @@ function brokenSteps(store, row) {
 }
 
 export class Errors {
-  #store; #items = new Map(); // job id -> what is shown of it: whoever reads one keeps their place while others come
+  #store;
+  #items = new Map(); // job id -> what is shown of it: whoever reads one keeps their place while others come
   #list = h("ul", { class: "errors" });
   #more = h("p", { class: "muted" }, h("span", {}), h("a", { "data-view": true }, "all that failed"));
   #empty = h("p", { class: "empty" }, "Nothing has gone wrong.");
@@ -32,7 +33,10 @@ export class Errors {
   draw(params) {
     const rows = failures(this.#store).sort((a, b) => rank(a) - rank(b) || b.id - a.id);
     this.#items = new Map(rows.slice(0, MOST).map((row) => [row.id, this.#item(row, params)]));
-    setChildren(this.#list, [...this.#items.values()].map(({ element }) => element));
+    setChildren(
+      this.#list,
+      [...this.#items.values()].map(({ element }) => element),
+    );
     this.#list.hidden = !rows.length;
     this.#empty.hidden = rows.length > 0;
     this.#more.hidden = rows.length <= MOST;
@@ -54,11 +58,35 @@ export class Errors {
 function make(row, broken) {
   const link = h("a", { "data-view": true }, `${row.job_type ?? "(adopted row)"} #${row.id}`);
   const since = h("span", { class: "muted" });
-  const element = h("li", {},
-    h("p", {}, shape(row.state, row.state), " ", link, h("span", { class: "muted" }, ` ${outcome(row)}, on ${row.locked_by ?? "no pod"}`), since),
+  const element = h(
+    "li",
+    {},
+    h(
+      "p",
+      {},
+      shape(row.state, row.state),
+      " ",
+      link,
+      h("span", { class: "muted" }, ` ${outcome(row)}, on ${row.locked_by ?? "no pod"}`),
+      since,
+    ),
     row.error && h("pre", { class: "error", tabindex: 0, "aria-label": `Error of job ${row.id}` }, row.error),
-    broken.slice(0, STEPS_SHOWN).map((step) => h("div", { class: "broken-step" }, h("p", {}, shape("failed", "failed"), ` step ${step.name}`), h("pre", { class: "error", tabindex: 0, "aria-label": `Error of step ${step.name}` }, step.error ?? "no message"))),
-    broken.length > STEPS_SHOWN && h("p", { class: "muted" }, `and ${number(broken.length - STEPS_SHOWN)} more steps`));
+    broken
+      .slice(0, STEPS_SHOWN)
+      .map((step) =>
+        h(
+          "div",
+          { class: "broken-step" },
+          h("p", {}, shape("failed", "failed"), ` step ${step.name}`),
+          h(
+            "pre",
+            { class: "error", tabindex: 0, "aria-label": `Error of step ${step.name}` },
+            step.error ?? "no message",
+          ),
+        ),
+      ),
+    broken.length > STEPS_SHOWN && h("p", { class: "muted" }, `and ${number(broken.length - STEPS_SHOWN)} more steps`),
+  );
   return { element, link, since };
 }
 
@@ -67,9 +95,11 @@ const STEPS_SHOWN = 10;
 const rank = (row) => ["failed", "partial"].indexOf(row.state) >>> 0;
 
 function outcome(row) {
-  if (row.state === "failed" || row.state === "partial") return `${row.state} after ${row.attempts} ${row.attempts === 1 ? "attempt" : "attempts"}`;
+  if (row.state === "failed" || row.state === "partial")
+    return `${row.state} after ${row.attempts} ${row.attempts === 1 ? "attempt" : "attempts"}`;
   if (row.state === "completed") return `completed, but attempt ${Math.max(1, row.attempts - 1)} failed`;
   // The error is of the attempt before; without one it is a step that failed, in an attempt that goes on.
-  if (row.state === "running") return `${row.error && row.attempts > 1 ? `attempt ${row.attempts - 1} failed, ` : ""}attempt ${row.attempts} runs`;
+  if (row.state === "running")
+    return `${row.error && row.attempts > 1 ? `attempt ${row.attempts - 1} failed, ` : ""}attempt ${row.attempts} runs`;
   return row.error && row.attempts ? `attempt ${row.attempts} failed, it is tried again` : "is to run again";
 }

@@ -2,7 +2,13 @@
 
 /** `draw` is called in a frame soon after `request`; at least `gap()` milliseconds after the last time. */
 export class Frame {
-  #draw; #gap; #asked = false; #last = 0; #timer = null; #closed = false; #tick;
+  #draw;
+  #gap;
+  #asked = false;
+  #last = 0;
+  #timer = null;
+  #closed = false;
+  #tick;
 
   constructor(draw, gap = () => 0) {
     this.#draw = draw;

@@ -48,7 +48,10 @@ function layers(rows, before, after) {
 function group(graph, fold, most) {
   const kind = (id) => graph.rows.get(id).job_type ?? "";
   const fine = classes(graph, (id) => `${graph.layer.get(id)} ${kind(id)}`, 6);
-  for (const [found, limit] of [[fine, fold], [fine, 1]]) {
+  for (const [found, limit] of [
+    [fine, fold],
+    [fine, 1],
+  ]) {
     const nodes = toNodes(graph, found, limit);
     if (nodes.length <= most) return nodes;
   }
@@ -56,7 +59,12 @@ function group(graph, fold, most) {
   let nodes = toNodes(graph, coarse, 1);
   // A chain of thousands: neighbouring layers share a node.
   for (let band = 2; nodes.length > most; band *= 2) {
-    nodes = toNodes(graph, classes(graph, (id) => `${Math.floor(graph.layer.get(id) / band)} ${kind(id)}`, 0), 1, band);
+    nodes = toNodes(
+      graph,
+      classes(graph, (id) => `${Math.floor(graph.layer.get(id) / band)} ${kind(id)}`, 0),
+      1,
+      band,
+    );
     if (band > graph.rows.size) break;
   }
   return nodes;
@@ -68,7 +76,9 @@ function classes({ rows, before, after }, label, rounds) {
   let colours = number(names);
   for (let round = 0; round < rounds; round += 1) {
     const about = (ids) => [...new Set(ids.map((id) => colours.of.get(id)))].sort((a, b) => a - b).join(",");
-    names = new Map([...rows.keys()].map((id) => [id, `${colours.of.get(id)}|${about(before.get(id))}|${about(after.get(id))}`]));
+    names = new Map(
+      [...rows.keys()].map((id) => [id, `${colours.of.get(id)}|${about(before.get(id))}|${about(after.get(id))}`]),
+    );
     const next = number(names);
     const settled = next.count === colours.count;
     colours = next;
@@ -127,19 +137,30 @@ function place(nodes, edges, tall) {
     (near.to.get(to) ?? near.to.set(to, []).get(to)).push(from);
     (near.from.get(from) ?? near.from.set(from, []).get(from)).push(to);
   }
-  for (const column of filled) column.sort((a, b) => a.order - b.order).forEach((node, index) => { node.row = index; });
+  for (const column of filled)
+    column
+      .sort((a, b) => a.order - b.order)
+      .forEach((node, index) => {
+        node.row = index;
+      });
   // Each node goes near the middle of its neighbours: fewer edges cross.
   for (let sweep = 0; sweep < 4; sweep += 1) {
     const side = sweep % 2 ? near.from : near.to;
     for (const column of sweep % 2 ? [...filled].reverse() : filled) {
-      const middle = new Map(column.map((node) => [node, mean((side.get(node) ?? []).map(share(filled)), share(filled)(node))]));
-      column.sort((a, b) => middle.get(a) - middle.get(b) || a.order - b.order).forEach((node, index) => { node.row = index; });
+      const middle = new Map(
+        column.map((node) => [node, mean((side.get(node) ?? []).map(share(filled)), share(filled)(node))]),
+      );
+      column
+        .sort((a, b) => middle.get(a) - middle.get(b) || a.order - b.order)
+        .forEach((node, index) => {
+          node.row = index;
+        });
     }
   }
   const tallest = Math.max(1, ...filled.map((column) => column.length));
   const { width, across, down } = SIZE;
   filled.forEach((column, index) => {
-    const free = (tallest - column.length) * (tall + down) / 2;
+    const free = ((tallest - column.length) * (tall + down)) / 2;
     for (const node of column) {
       node.column = index;
       node.x = index * (width + across);
@@ -149,7 +170,8 @@ function place(nodes, edges, tall) {
   return { columns: filled, width: filled.length * (width + across) - across, height: tallest * (tall + down) - down };
 }
 
-const mean = (values, otherwise) => (values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : otherwise);
+const mean = (values, otherwise) =>
+  values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : otherwise;
 
 /** A node's place in its layer from 0 to 1, so that layers of different lengths compare. */
 const share = (columns) => (node) => {

@@ -7,23 +7,65 @@ import { badge, STATES } from "./state.js";
 import { cell, table } from "./table.js";
 import { between, duration, number } from "./time.js";
 
-const COLUMNS = [["state", "State"], ["name", "Job"], ["scope", "Scope"], ["message", "Progress"], ["pod", "Pod"], ["attempts", "Attempts"], ["duration", "Ran for"]];
+const COLUMNS = [
+  ["state", "State"],
+  ["name", "Job"],
+  ["scope", "Scope"],
+  ["message", "Progress"],
+  ["pod", "Pod"],
+  ["attempts", "Attempts"],
+  ["duration", "Ran for"],
+];
 
 export class Jobs {
-  #store; #drawing; #table; #params = {};
-  #chips; #search; #group; #empty; #typing; #held = []; // the members of the folded node
+  #store;
+  #drawing;
+  #table;
+  #params = {};
+  #chips;
+  #search;
+  #group;
+  #empty;
+  #typing;
+  #held = []; // the members of the folded node
 
   constructor(store, drawing) {
     this.#store = store;
     this.#drawing = drawing;
-    this.#search = h("input", { type: "search", placeholder: "Type, scope, message or number", "aria-label": "Filter jobs by type, scope, message or number", input: () => this.#typed() });
+    this.#search = h("input", {
+      type: "search",
+      placeholder: "Type, scope, message or number",
+      "aria-label": "Filter jobs by type, scope, message or number",
+      input: () => this.#typed(),
+    });
     this.#chips = ["", ...STATES].map((state) => [state, h("a", { class: "chip", "data-view": true })]);
-    this.#group = h("p", { class: "group", hidden: true }, h("span", {}), h("b", {}), ", folded in the graph. ", h("a", { "data-view": true }, "Show all jobs"));
+    this.#group = h(
+      "p",
+      { class: "group", hidden: true },
+      h("span", {}),
+      h("b", {}),
+      ", folded in the graph. ",
+      h("a", { "data-view": true }, "Show all jobs"),
+    );
     this.#empty = h("p", { class: "empty", hidden: true }, "No job matches.");
     this.#table = table("jobs", "Jobs", COLUMNS, { key: (row) => row.id, make: () => this.#row() });
-    this.element = h("section", { "aria-label": "Jobs" },
-      h("div", { class: "filters" }, this.#search, h("div", { class: "chips" }, this.#chips.map(([, chip]) => chip))),
-      this.#group, this.#table.element, this.#empty);
+    this.element = h(
+      "section",
+      { "aria-label": "Jobs" },
+      h(
+        "div",
+        { class: "filters" },
+        this.#search,
+        h(
+          "div",
+          { class: "chips" },
+          this.#chips.map(([, chip]) => chip),
+        ),
+      ),
+      this.#group,
+      this.#table.element,
+      this.#empty,
+    );
   }
 
   close() {
@@ -36,7 +78,13 @@ export class Jobs {
     if (document.activeElement !== this.#search) this.#search.value = params.find ?? "";
     const members = this.#members();
     const word = (params.find ?? "").toLowerCase();
-    const found = members.filter((row) => !word || [row.job_type, row.scope, row.status_message, String(row.id)].some((text) => text?.toLowerCase().includes(word)));
+    const found = members.filter(
+      (row) =>
+        !word ||
+        [row.job_type, row.scope, row.status_message, String(row.id)].some((text) =>
+          text?.toLowerCase().includes(word),
+        ),
+    );
     const counts = Object.fromEntries(STATES.map((state) => [state, 0]));
     for (const row of found) counts[row.state] += 1;
     for (const [state, chip] of this.#chips) {
@@ -56,7 +104,9 @@ export class Jobs {
     this.#group.dataset.key = group;
     const nodes = group ? this.#drawing.plan.nodes : [];
     // A node whose first job has become different has another name now: it is still the one that was chosen.
-    const node = nodes.find(({ key }) => key === group) ?? nodes.find(({ jobs }) => jobs.length > 1 && jobs.includes(this.#held.at(-1)));
+    const node =
+      nodes.find(({ key }) => key === group) ??
+      nodes.find(({ jobs }) => jobs.length > 1 && jobs.includes(this.#held.at(-1)));
     if (node) this.#held = node.jobs;
     const rows = this.#held.map((id) => this.#store.jobs.get(id)).filter(Boolean);
     this.#group.hidden = !rows.length;
@@ -70,7 +120,10 @@ export class Jobs {
 
   #typed() {
     clearTimeout(this.#typing);
-    this.#typing = setTimeout(() => address.go({ ...this.#params, find: this.#search.value.trim() }, { replace: true }), 200);
+    this.#typing = setTimeout(
+      () => address.go({ ...this.#params, find: this.#search.value.trim() }, { replace: true }),
+      200,
+    );
   }
 
   #row() {
@@ -83,7 +136,17 @@ export class Jobs {
     const pod = cell("pod");
     const attempts = cell("attempts");
     const lasted = cell("duration");
-    const element = h("div", { role: "row", class: "row" }, cell("state", state.element), cell("name", link, id), scope, cell("message", progress.element, message), pod, attempts, lasted);
+    const element = h(
+      "div",
+      { role: "row", class: "row" },
+      cell("state", state.element),
+      cell("name", link, id),
+      scope,
+      cell("message", progress.element, message),
+      pod,
+      attempts,
+      lasted,
+    );
     return {
       element,
       update: (row) => {
@@ -104,7 +167,12 @@ export class Jobs {
         setText(pod, row.locked_by ?? "");
         setText(attempts, row.attempts ? `${row.attempts}${row.quota ? ` of ${row.quota}` : ""}` : "");
         // Between two attempts it does not run, whenever it began.
-        setText(lasted, row.started_at && (row.finished_at || row.state === "running") ? duration(between(row.started_at, row.finished_at)) : "");
+        setText(
+          lasted,
+          row.started_at && (row.finished_at || row.state === "running")
+            ? duration(between(row.started_at, row.finished_at))
+            : "",
+        );
       },
     };
   }

@@ -19,10 +19,32 @@ const TABS = { graph: "Graph", jobs: "Jobs", timeline: "Timeline", errors: "Erro
 const RUNNING_SHOWN = 6;
 
 export class PipelineView {
-  #id; #params; #app; #store = new PipelineStore(); #frame; #stream; #gone = null; #why = null; #whyOf = null; #whyTimer = null;
-  #state = badge("running"); #title = h("h1", { tabindex: -1 }, "Loading …"); #buttons; #bar = shares(); #percent = h("b", { class: "percent" });
-  #times = h("p", { class: "times muted" }); #legend = h("ul", { class: "counts" }); #now = h("section", { class: "now", "aria-label": "Running now" });
-  #tabs; #content = h("div", { class: "content" }); #panel; #views; #body; #known; #empty = h("p", { class: "empty" }, "Loading …"); #runs = new Map();
+  #id;
+  #params;
+  #app;
+  #store = new PipelineStore();
+  #frame;
+  #stream;
+  #gone = null;
+  #why = null;
+  #whyOf = null;
+  #whyTimer = null;
+  #state = badge("running");
+  #title = h("h1", { tabindex: -1 }, "Loading …");
+  #buttons;
+  #bar = shares();
+  #percent = h("b", { class: "percent" });
+  #times = h("p", { class: "times muted" });
+  #legend = h("ul", { class: "counts" });
+  #now = h("section", { class: "now", "aria-label": "Running now" });
+  #tabs;
+  #content = h("div", { class: "content" });
+  #panel;
+  #views;
+  #body;
+  #known;
+  #empty = h("p", { class: "empty" }, "Loading …");
+  #runs = new Map();
 
   constructor(root, params, app) {
     this.#id = params.pipeline;
@@ -31,18 +53,45 @@ export class PipelineView {
     this.#buttons = pipelineButtons(app);
     this.#panel = new JobPanel(this.#store, app);
     const drawing = new Drawing(this.#store, (node) => this.#openNode(node));
-    this.#views = { graph: drawing, jobs: new Jobs(this.#store, drawing), timeline: new Timeline(this.#store), errors: new Errors(this.#store) };
-    this.#tabs = Object.fromEntries(Object.entries(TABS).map(([tab, label]) => [tab, h("a", { "data-view": true }, label)]));
+    this.#views = {
+      graph: drawing,
+      jobs: new Jobs(this.#store, drawing),
+      timeline: new Timeline(this.#store),
+      errors: new Errors(this.#store),
+    };
+    this.#tabs = Object.fromEntries(
+      Object.entries(TABS).map(([tab, label]) => [tab, h("a", { "data-view": true }, label)]),
+    );
     this.#body = h("div", { class: "split" }, this.#content, this.#panel.element);
-    this.#known = h("div", { hidden: true }, this.#times, h("div", { class: "overall" }, this.#bar.element, this.#percent), this.#legend, this.#now,
-      h("nav", { class: "tabs", "aria-label": "Parts of the pipeline" }, Object.values(this.#tabs)), this.#body);
+    this.#known = h(
+      "div",
+      { hidden: true },
+      this.#times,
+      h("div", { class: "overall" }, this.#bar.element, this.#percent),
+      this.#legend,
+      this.#now,
+      h("nav", { class: "tabs", "aria-label": "Parts of the pipeline" }, Object.values(this.#tabs)),
+      this.#body,
+    );
     root.append(
       h("div", { class: "heading" }, this.#title, this.#state.element, this.#buttons.element),
-      this.#empty, this.#known);
+      this.#empty,
+      this.#known,
+    );
     // A frame of a large pipeline costs some milliseconds: four a second are still live.
-    this.#frame = new Frame(() => this.#draw(), () => (this.#store.jobs.size > 1000 ? 250 : 0));
-    this.#stream = app.stream(`v1/pipelines/${encodeURIComponent(this.#id)}/events`, this.#id, (name, data) => this.#event(name, data),
-      (words) => { this.#gone = words; this.#frame.request(); });
+    this.#frame = new Frame(
+      () => this.#draw(),
+      () => (this.#store.jobs.size > 1000 ? 250 : 0),
+    );
+    this.#stream = app.stream(
+      `v1/pipelines/${encodeURIComponent(this.#id)}/events`,
+      this.#id,
+      (name, data) => this.#event(name, data),
+      (words) => {
+        this.#gone = words;
+        this.#frame.request();
+      },
+    );
     this.update(params);
   }
 
@@ -53,7 +102,11 @@ export class PipelineView {
     const tab = this.#tab;
     setChildren(this.#content, [this.#views[tab].element]);
     for (const [name, link] of Object.entries(this.#tabs)) {
-      setAttribute(link, "href", address.to({ pipeline: this.#id, tab: name === "graph" ? null : name, job: params.job }));
+      setAttribute(
+        link,
+        "href",
+        address.to({ pipeline: this.#id, tab: name === "graph" ? null : name, job: params.job }),
+      );
       setAttribute(link, "aria-current", name === tab ? "true" : null);
     }
     this.#draw();
@@ -123,10 +176,13 @@ export class PipelineView {
   }
 
   #drawTimes(row) {
-    const lasted = row.started_at ? `${row.finished_at ? "took" : "runs for"} ${duration(between(row.started_at, row.finished_at))}` : "has not begun";
+    const lasted = row.started_at
+      ? `${row.finished_at ? "took" : "runs for"} ${duration(between(row.started_at, row.finished_at))}`
+      : "has not begun";
     const scope = this.#store.first?.scope;
     const words = [lasted, `created ${age(row.created_at)}`, scope && `scope ${scope}`].filter(Boolean);
-    if (!this.#times.firstChild) this.#times.append(h("code", { title: "The pipeline's id" }, row.pipeline_id), h("span", {}));
+    if (!this.#times.firstChild)
+      this.#times.append(h("code", { title: "The pipeline's id" }, row.pipeline_id), h("span", {}));
     setText(this.#times.lastChild, ` ${words.join(" · ")}`);
     setAttribute(this.#times.lastChild, "title", date(row.created_at));
   }
@@ -136,9 +192,24 @@ export class PipelineView {
     const key = present.join();
     if (this.#legend.dataset.key !== key) {
       this.#legend.dataset.key = key;
-      this.#legend.replaceChildren(...present.map((state) => h("li", {}, h("a", { href: address.to({ pipeline: this.#id, tab: "jobs", state }), "data-view": true, class: `is-${state}` }, shape(state), h("span", {})))));
+      this.#legend.replaceChildren(
+        ...present.map((state) =>
+          h(
+            "li",
+            {},
+            h(
+              "a",
+              { href: address.to({ pipeline: this.#id, tab: "jobs", state }), "data-view": true, class: `is-${state}` },
+              shape(state),
+              h("span", {}),
+            ),
+          ),
+        ),
+      );
     }
-    present.forEach((state, index) => setText(this.#legend.children[index].firstChild.lastChild, `${number(row[state])} ${state}`));
+    present.forEach((state, index) =>
+      setText(this.#legend.children[index].firstChild.lastChild, `${number(row[state])} ${state}`),
+    );
   }
 
   /** What runs and where; or, when nothing does, why. */
@@ -147,17 +218,38 @@ export class PipelineView {
     this.#askWhy(row, running);
     const some = running.slice(0, RUNNING_SHOWN);
     const lines = some.map((job) => {
-      const line = this.#runs.get(job.id) ?? h("p", {}, shape("running"), h("a", { "data-view": true }, `${job.job_type ?? "(adopted row)"} #${job.id}`), h("span", { class: "muted" }));
+      const line =
+        this.#runs.get(job.id) ??
+        h(
+          "p",
+          {},
+          shape("running"),
+          h("a", { "data-view": true }, `${job.job_type ?? "(adopted row)"} #${job.id}`),
+          h("span", { class: "muted" }),
+        );
       this.#runs.set(job.id, line);
       setAttribute(line.children[1], "href", address.to({ ...this.#params, job: job.id }));
       const progress = job.progress === null ? "" : `${percent(job.progress)} % · `;
-      setText(line.lastChild, `${progress}on ${job.locked_by ?? "?"} for ${duration(between(job.locked_at))}${job.status_message ? ` · ${job.status_message}` : ""}`);
+      setText(
+        line.lastChild,
+        `${progress}on ${job.locked_by ?? "?"} for ${duration(between(job.locked_at))}${job.status_message ? ` · ${job.status_message}` : ""}`,
+      );
       return line;
     });
     const shown = new Set(some.map((job) => job.id));
     for (const id of this.#runs.keys()) if (!shown.has(id)) this.#runs.delete(id);
     if (running.length > some.length) {
-      lines.push(h("p", { class: "muted" }, h("a", { "data-view": true, href: address.to({ pipeline: this.#id, tab: "jobs", state: "running" }) }, `and ${number(running.length - some.length)} more`)));
+      lines.push(
+        h(
+          "p",
+          { class: "muted" },
+          h(
+            "a",
+            { "data-view": true, href: address.to({ pipeline: this.#id, tab: "jobs", state: "running" }) },
+            `and ${number(running.length - some.length)} more`,
+          ),
+        ),
+      );
     }
     if (!running.length && this.#why) {
       setAttribute(this.#why.querySelector("a"), "href", address.to({ ...this.#params, job: this.#whyOf }));
@@ -169,7 +261,10 @@ export class PipelineView {
 
   #askWhy(row, running) {
     // Adopted rows are pending for ever, and never next.
-    const open = row.state === "running" && !running.length ? [...this.#store.jobs.values()].filter((job) => job.job_type !== null) : [];
+    const open =
+      row.state === "running" && !running.length
+        ? [...this.#store.jobs.values()].filter((job) => job.job_type !== null)
+        : [];
     const next = open.find((job) => job.state === "pending") ?? open.find((job) => job.state === "waiting");
     if ((next?.id ?? null) === this.#whyOf) return;
     this.#whyOf = next?.id ?? null;
@@ -183,7 +278,13 @@ export class PipelineView {
     try {
       const { reasons } = await api.get(`v1/jobs/${job.id}/why`);
       if (this.#whyOf !== job.id) return;
-      this.#why = h("p", { class: "why-now" }, "Nothing runs. ", h("a", { "data-view": true }, `${job.job_type ?? "(adopted row)"} #${job.id}`), ` is next: ${reasons.map((reason) => reason.message).join(" ")}`);
+      this.#why = h(
+        "p",
+        { class: "why-now" },
+        "Nothing runs. ",
+        h("a", { "data-view": true }, `${job.job_type ?? "(adopted row)"} #${job.id}`),
+        ` is next: ${reasons.map((reason) => reason.message).join(" ")}`,
+      );
       this.#frame.request();
     } catch {
       // The stream's own sign says that the server is away.

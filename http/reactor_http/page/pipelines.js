@@ -12,36 +12,98 @@ import { age, between, date, duration, number } from "./time.js";
 
 const STATES = ["", "running", "completed", "partial", "failed", "cancelled"];
 const FIELDS = { job_type: "Type", scope: "Scope", tag: "Tag" };
-const COLUMNS = [["state", "State"], ["name", "Pipeline"], ["scope", "Scope"], ["progress", "Progress"], ["count", "Jobs"], ["age", "Created"], ["duration", "Duration"]];
+const COLUMNS = [
+  ["state", "State"],
+  ["name", "Pipeline"],
+  ["scope", "Scope"],
+  ["progress", "Progress"],
+  ["count", "Jobs"],
+  ["age", "Created"],
+  ["duration", "Duration"],
+];
 
 export class PipelinesView {
-  #params; #store = new PipelinesStore(); #matched = new Set(); #next = null; #asked = 0; #failure = null; #loaded = false; #deeper = false; #loading = 0; #outdated = false;
-  #frame; #stream; #typing; #again;
+  #params;
+  #store = new PipelinesStore();
+  #matched = new Set();
+  #next = null;
+  #asked = 0;
+  #failure = null;
+  #loaded = false;
+  #deeper = false;
+  #loading = 0;
+  #outdated = false;
+  #frame;
+  #stream;
+  #typing;
+  #again;
 
   constructor(root, params, app) {
     this.#params = params;
     app.setTitle("Pipelines");
-    this.#search = h("input", { type: "search", placeholder: "Search by id, type or scope", "aria-label": "Search by id, type or scope", input: () => this.#typed() });
-    this.#chips = STATES.map((state) => h("button", { class: "chip", type: "button", click: () => this.#filter({ state }) }, state || "all"));
+    this.#search = h("input", {
+      type: "search",
+      placeholder: "Search by id, type or scope",
+      "aria-label": "Search by id, type or scope",
+      input: () => this.#typed(),
+    });
+    this.#chips = STATES.map((state) =>
+      h("button", { class: "chip", type: "button", click: () => this.#filter({ state }) }, state || "all"),
+    );
     this.#fields = Object.entries(FIELDS).map(([name, label]) => {
       const input = h("input", { type: "text", name, autocomplete: "off", input: () => this.#typed() });
       return [name, input, h("label", { class: "field" }, label, input)];
     });
-    this.#more = h("details", { class: "more" }, h("summary", {}, "More filters"), h("div", { class: "fields" }, this.#fields.map(([, , label]) => label)));
+    this.#more = h(
+      "details",
+      { class: "more" },
+      h("summary", {}, "More filters"),
+      h(
+        "div",
+        { class: "fields" },
+        this.#fields.map(([, , label]) => label),
+      ),
+    );
     this.#table = table("pipelines", "Pipelines", COLUMNS, { key: (row) => row.pipeline_id, make: () => this.#row() });
     this.#empty = h("div", { class: "empty" }, "Loading …");
-    this.#older = h("button", { class: "button", type: "button", hidden: true, click: () => this.#load(this.#next) }, "Load older");
+    this.#older = h(
+      "button",
+      { class: "button", type: "button", hidden: true, click: () => this.#load(this.#next) },
+      "Load older",
+    );
     root.append(
       h("div", { class: "heading" }, h("h1", {}, "Pipelines"), this.#total),
-      h("div", { class: "filters", role: "search" }, this.#search, h("div", { class: "chips", role: "group", "aria-label": "State" }, this.#chips), this.#more),
-      this.#table.element, this.#empty, this.#older,
+      h(
+        "div",
+        { class: "filters", role: "search" },
+        this.#search,
+        h("div", { class: "chips", role: "group", "aria-label": "State" }, this.#chips),
+        this.#more,
+      ),
+      this.#table.element,
+      this.#empty,
+      this.#older,
     );
     this.#frame = new Frame(() => this.#draw());
-    this.#stream = app.stream("v1/events", null, (name, data) => this.#event(name, data), (words) => { this.#failure = words; this.#frame.request(); });
+    this.#stream = app.stream(
+      "v1/events",
+      null,
+      (name, data) => this.#event(name, data),
+      (words) => {
+        this.#failure = words;
+        this.#frame.request();
+      },
+    );
     this.update(params);
   }
 
-  #search; #chips; #fields; #more; #table; #empty; #older;
+  #search;
+  #chips;
+  #fields;
+  #more;
+  #table;
+  #empty;
+  #older;
   #total = h("span", { class: "muted" });
 
   update(params) {
@@ -49,7 +111,9 @@ export class PipelinesView {
     if (document.activeElement !== this.#search) this.#search.value = params.q ?? "";
     for (const [name, input] of this.#fields) if (document.activeElement !== input) input.value = params[name] ?? "";
     if (this.#fields.some(([name]) => params[name])) this.#more.open = true;
-    STATES.forEach((state, index) => setAttribute(this.#chips[index], "aria-pressed", String((params.state ?? "") === state)));
+    STATES.forEach((state, index) =>
+      setAttribute(this.#chips[index], "aria-pressed", String((params.state ?? "") === state)),
+    );
     this.#startOver();
   }
 
@@ -109,7 +173,10 @@ export class PipelinesView {
   }
 
   #loadAgain() {
-    this.#again ??= setTimeout(() => { this.#again = null; this.#load(); }, 3000);
+    this.#again ??= setTimeout(() => {
+      this.#again = null;
+      this.#load();
+    }, 3000);
   }
 
   async #load(next = null) {
@@ -118,7 +185,9 @@ export class PipelinesView {
     const renews = this.#outdated && !next;
     if (renews) this.#outdated = false;
     this.#loading += 1;
-    const query = next ? new URL(next, location.href).search : `?${new URLSearchParams([...this.#query, ["limit", "100"]])}`;
+    const query = next
+      ? new URL(next, location.href).search
+      : `?${new URLSearchParams([...this.#query, ["limit", "100"]])}`;
     try {
       const page = await api.get(`v1/pipelines${query}`);
       if (asked !== this.#asked) return;
@@ -165,7 +234,11 @@ export class PipelinesView {
     const filtered = this.#query.size > 0;
     if (this.#failure) setText(this.#empty, this.#failure);
     else if (!this.#loaded) setText(this.#empty, "Loading …");
-    else if (filtered) this.#empty.replaceChildren("No pipeline matches. ", h("a", { href: address.to({}), "data-view": true }, "Show all"));
+    else if (filtered)
+      this.#empty.replaceChildren(
+        "No pipeline matches. ",
+        h("a", { href: address.to({}), "data-view": true }, "Show all"),
+      );
     else setText(this.#empty, "No pipelines yet. A row in reactor.jobs begins one, and it shows here at once.");
   }
 
@@ -180,7 +253,17 @@ export class PipelinesView {
     const count = cell("count");
     const created = cell("age");
     const lasted = cell("duration");
-    const element = h("div", { role: "row", class: "row" }, cell("state", state.element), name, scope, cell("progress", bar.element, done), count, created, lasted);
+    const element = h(
+      "div",
+      { role: "row", class: "row" },
+      cell("state", state.element),
+      name,
+      scope,
+      cell("progress", bar.element, done),
+      count,
+      created,
+      lasted,
+    );
     return {
       element,
       update(row) {

@@ -33,8 +33,18 @@ function element(name, part, kind = part) {
 class ReactorProgress extends HTMLElement {
   static observedAttributes = ["pipeline", "token", "src", "follow", "label"];
 
-  #source = null; #cursor = null; #failures = 0; #timer = null; #pipeline = null; #ended = false; #soon = false; #stale = false;
-  #label; #words; #track; #fill;
+  #source = null;
+  #cursor = null;
+  #failures = 0;
+  #timer = null;
+  #pipeline = null;
+  #ended = false;
+  #soon = false;
+  #stale = false;
+  #label;
+  #words;
+  #track;
+  #fill;
 
   constructor() {
     super();
@@ -54,34 +64,59 @@ class ReactorProgress extends HTMLElement {
   }
 
   /** The newest state of the pipeline, or null. */
-  get state() { return this.#pipeline; }
-  get pipeline() { return this.getAttribute("pipeline"); }
-  set pipeline(id) { this.setAttribute("pipeline", id); }
-  get token() { return this.getAttribute("token"); }
-  set token(token) { this.setAttribute("token", token); }
+  get state() {
+    return this.#pipeline;
+  }
+  get pipeline() {
+    return this.getAttribute("pipeline");
+  }
+  set pipeline(id) {
+    this.setAttribute("pipeline", id);
+  }
+  get token() {
+    return this.getAttribute("token");
+  }
+  set token(token) {
+    this.setAttribute("token", token);
+  }
 
-  connectedCallback() { this.#restart(); }
-  disconnectedCallback() { this.#stop(); }
+  connectedCallback() {
+    this.#restart();
+  }
+  disconnectedCallback() {
+    this.#stop();
+  }
 
   attributeChangedCallback(name, before, after) {
     if (!this.isConnected || before === after) return;
     if (name === "label") this.#draw();
     // A new token serves the next connection; one that is open stays. It may be all that was missing, and is tried at
     // once; if that fails, too, the wait stands, or whoever answers each failure with a token would never let us rest.
-    else if (name === "token") { if (!this.#source && !this.#isDone && this.#failures < 2) this.#restart(false); }
-    else this.#restart();
+    else if (name === "token") {
+      if (!this.#source && !this.#isDone && this.#failures < 2) this.#restart(false);
+    } else this.#restart();
   }
 
-  get #isDone() { return this.#ended && !this.hasAttribute("follow"); }
+  get #isDone() {
+    return this.#ended && !this.hasAttribute("follow");
+  }
 
   /** Several attributes are often set one after the other: one connection for all. */
   #restart(anew = true) {
     this.#stop();
-    if (anew) { this.#cursor = null; this.#pipeline = null; this.#ended = false; this.#failures = 0; }
+    if (anew) {
+      this.#cursor = null;
+      this.#pipeline = null;
+      this.#ended = false;
+      this.#failures = 0;
+    }
     this.#draw();
     if (this.#soon) return;
     this.#soon = true;
-    queueMicrotask(() => { this.#soon = false; if (this.isConnected && this.pipeline && !this.#source) this.#open(); });
+    queueMicrotask(() => {
+      this.#soon = false;
+      if (this.isConnected && this.pipeline && !this.#source) this.#open();
+    });
   }
 
   #stop() {
@@ -100,11 +135,18 @@ class ReactorProgress extends HTMLElement {
     const source = new EventSource(address);
     this.#source = source;
     // When nothing has happened meanwhile, nothing comes.
-    source.onopen = () => { this.#failures = 0; this.#draw(); };
+    source.onopen = () => {
+      this.#failures = 0;
+      this.#draw();
+    };
     source.onerror = () => this.#failed();
     source.addEventListener("snapshot", (event) => this.#take(event, JSON.parse(event.data).pipeline));
     source.addEventListener("pipeline", (event) => this.#take(event, JSON.parse(event.data)));
-    for (const name of ["stale", "fresh"]) source.addEventListener(name, () => { this.#stale = name === "stale"; this.#draw(); });
+    for (const name of ["stale", "fresh"])
+      source.addEventListener(name, () => {
+        this.#stale = name === "stale";
+        this.#draw();
+      });
     source.addEventListener("end", (event) => this.#end(JSON.parse(event.data)));
   }
 
@@ -145,7 +187,8 @@ class ReactorProgress extends HTMLElement {
     const percent = row ? Math.floor(row.progress * 100 + 1e-6) : 0;
     const away = this.#failures > 0 || this.#stale;
     this.#label.textContent = this.getAttribute("label") ?? "";
-    this.#words.textContent = (row ? words(row, percent) : "…") + (this.#stale ? " (stale)" : away ? " (reconnecting)" : "");
+    this.#words.textContent =
+      (row ? words(row, percent) : "…") + (this.#stale ? " (stale)" : away ? " (reconnecting)" : "");
     this.#fill.className = `fill ${row?.state ?? ""}`;
     this.#fill.style.width = `${row ? row.progress * 100 : 0}%`;
     this.#track.className = away ? "track away" : "track";
@@ -159,7 +202,10 @@ class ReactorProgress extends HTMLElement {
 }
 
 function words({ state, jobs, completed, failed, partial }, percent) {
-  const parts = state === "running" ? [`${percent} %`, `${completed + partial} of ${jobs} jobs`] : [state, `${completed + partial} of ${jobs} jobs`];
+  const parts =
+    state === "running"
+      ? [`${percent} %`, `${completed + partial} of ${jobs} jobs`]
+      : [state, `${completed + partial} of ${jobs} jobs`];
   if (failed) parts.push(`${failed} failed`);
   return parts.join(" · ");
 }

@@ -5,7 +5,13 @@ import { setAttribute, setChildren } from "./dom.js";
 const BEYOND = 8; // rows drawn above and below what is seen, so that scrolling finds them there
 
 export class Rows {
-  #body; #key; #make; #items = []; #drawn = new Map(); #height = 0; #wait = false;
+  #body;
+  #key;
+  #make;
+  #items = [];
+  #drawn = new Map();
+  #height = 0;
+  #wait = false;
 
   /** `make(item)` returns {element, update(item)}; the height of a row is the style sheet's `--row`. */
   constructor(body, { key, make }) {

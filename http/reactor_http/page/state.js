@@ -17,22 +17,40 @@ export const MEANING = {
 };
 
 const ring = { cx: 8, cy: 8, r: 6, fill: "none", stroke: "currentColor", "stroke-width": 2 };
-const cut = { fill: "none", stroke: "var(--surface)", "stroke-width": 2, "stroke-linecap": "round", "stroke-linejoin": "round" };
+const cut = {
+  fill: "none",
+  stroke: "var(--surface)",
+  "stroke-width": 2,
+  "stroke-linecap": "round",
+  "stroke-linejoin": "round",
+};
 
 const SHAPES = {
   waiting: () => [svg("circle", { ...ring, "stroke-dasharray": "2.2 2.5" })],
   pending: () => [svg("circle", ring)],
-  running: () => [svg("path", { d: "M4 2.2v11.600L14 8z", fill: "currentColor", stroke: "currentColor", "stroke-linejoin": "round" })],
-  completed: () => [svg("circle", { cx: 8, cy: 8, r: 7, fill: "currentColor" }), svg("path", { ...cut, d: "M4.800 8.300l2.200 2.200 4.200-4.600" })],
+  running: () => [
+    svg("path", { d: "M4 2.2v11.600L14 8z", fill: "currentColor", stroke: "currentColor", "stroke-linejoin": "round" }),
+  ],
+  completed: () => [
+    svg("circle", { cx: 8, cy: 8, r: 7, fill: "currentColor" }),
+    svg("path", { ...cut, d: "M4.800 8.300l2.200 2.200 4.200-4.600" }),
+  ],
   partial: () => [svg("circle", ring), svg("path", { d: "M8 2a6 6 0 0 1 0 12z", fill: "currentColor" })],
-  failed: () => [svg("path", { d: "M5 1h6l4 4v6l-4 4H5l-4-4V5z", fill: "currentColor" }), svg("path", { ...cut, d: "M5.500 5.500l5 5m0-5l-5 5" })],
+  failed: () => [
+    svg("path", { d: "M5 1h6l4 4v6l-4 4H5l-4-4V5z", fill: "currentColor" }),
+    svg("path", { ...cut, d: "M5.500 5.500l5 5m0-5l-5 5" }),
+  ],
   cancelled: () => [svg("circle", ring), svg("path", { d: "M4 12l8-8", stroke: "currentColor", "stroke-width": 2 })],
-  skipped: () => [svg("path", { d: "M3 4l4 4-4 4m6-8l4 4-4 4", fill: "none", stroke: "currentColor", "stroke-width": 2 })],
+  skipped: () => [
+    svg("path", { d: "M3 4l4 4-4 4m6-8l4 4-4 4", fill: "none", stroke: "currentColor", "stroke-width": 2 }),
+  ],
 };
 
 /** Once per page: the shapes that `shape` refers to. */
 export function defineShapes() {
-  const symbols = Object.entries(SHAPES).map(([state, draw]) => svg("symbol", { id: `state-${state}`, viewBox: "0 0 16 16" }, draw()));
+  const symbols = Object.entries(SHAPES).map(([state, draw]) =>
+    svg("symbol", { id: `state-${state}`, viewBox: "0 0 16 16" }, draw()),
+  );
   document.body.append(svg("svg", { class: "defined", "aria-hidden": "true", width: 0, height: 0 }, symbols));
 }
 

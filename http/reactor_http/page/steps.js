@@ -24,14 +24,34 @@ export function grid(names) {
 }
 
 export class Steps {
-  #names = ""; #cells = new Map(); #limit = AT_ONCE; #chosen = null; #steps = [];
+  #names = "";
+  #cells = new Map();
+  #limit = AT_ONCE;
+  #chosen = null;
+  #steps = [];
   #summary = h("p", { class: "muted" });
   #place = h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Steps" });
-  #more = h("button", { class: "button small", type: "button", click: () => { this.#limit += 1000; this.#names = ""; this.set(this.#steps); } });
+  #more = h("button", {
+    class: "button small",
+    type: "button",
+    click: () => {
+      this.#limit += 1000;
+      this.#names = "";
+      this.set(this.#steps);
+    },
+  });
   #detail = h("div", { class: "step-detail", "aria-live": "polite" });
 
   constructor() {
-    this.element = h("section", { class: "steps", hidden: true }, h("h3", {}, "Steps"), this.#summary, this.#place, this.#more, this.#detail);
+    this.element = h(
+      "section",
+      { class: "steps", hidden: true },
+      h("h3", {}, "Steps"),
+      this.#summary,
+      this.#place,
+      this.#more,
+      this.#detail,
+    );
     // One stop for Tab; arrows go on from there.
     this.#place.addEventListener("keydown", (event) => this.#pressed(event));
   }
@@ -50,7 +70,10 @@ export class Steps {
     if (!steps.length) return;
     const counts = {};
     for (const { state } of steps) counts[state] = (counts[state] ?? 0) + 1;
-    setText(this.#summary, `${number(counts.completed ?? 0)} of ${number(steps.length)} completed${["running", "failed", "skipped", "pending"].map((state) => (counts[state] ? `, ${number(counts[state])} ${state}` : "")).join("")}`);
+    setText(
+      this.#summary,
+      `${number(counts.completed ?? 0)} of ${number(steps.length)} completed${["running", "failed", "skipped", "pending"].map((state) => (counts[state] ? `, ${number(counts[state])} ${state}` : "")).join("")}`,
+    );
     const names = JSON.stringify(steps.map((step) => step.name));
     if (names !== this.#names) this.#build(steps, names);
     for (const step of steps) this.#update(step);
@@ -72,24 +95,49 @@ export class Steps {
   }
 
   #grid({ rows, columns, at }) {
-    const head = h("tr", {}, h("td", {}), columns.map((name) => h("th", { scope: "col", title: name }, h("span", {}, name))));
+    const head = h(
+      "tr",
+      {},
+      h("td", {}),
+      columns.map((name) => h("th", { scope: "col", title: name }, h("span", {}, name))),
+    );
     const body = rows.slice(0, this.#limit).map((row) =>
-      h("tr", {}, h("th", { scope: "row", title: row }, h("span", {}, row)), columns.map((column) => {
-        const name = at.get(row).get(column);
-        return h("td", {}, name === undefined ? null : this.#cell(name, false));
-      })));
-    return h("table", { class: columns.length > 6 ? "grid narrow" : "grid" }, h("thead", {}, head), h("tbody", {}, body));
+      h(
+        "tr",
+        {},
+        h("th", { scope: "row", title: row }, h("span", {}, row)),
+        columns.map((column) => {
+          const name = at.get(row).get(column);
+          return h("td", {}, name === undefined ? null : this.#cell(name, false));
+        }),
+      ),
+    );
+    return h(
+      "table",
+      { class: columns.length > 6 ? "grid narrow" : "grid" },
+      h("thead", {}, head),
+      h("tbody", {}, body),
+    );
   }
 
   #list(steps) {
-    return h("ul", { class: "plain-list" }, steps.slice(0, this.#limit).map((step) => h("li", {}, this.#cell(step.name, true))));
+    return h(
+      "ul",
+      { class: "plain-list" },
+      steps.slice(0, this.#limit).map((step) => h("li", {}, this.#cell(step.name, true))),
+    );
   }
 
   #cell(name, withName) {
     const icon = shape("pending");
     const time = h("span", { class: "muted" });
     const words = h("span", { class: "words" }, name);
-    const button = h("button", { class: withName ? "step wide" : "step", type: "button", tabindex: -1, click: () => this.#choose(name) }, icon, withName ? [words, time] : null);
+    const button = h(
+      "button",
+      { class: withName ? "step wide" : "step", type: "button", tabindex: -1, click: () => this.#choose(name) },
+      icon,
+      withName ? [words, time] : null,
+    );
     this.#cells.set(name, { button, icon, time, withName });
     return button;
   }
@@ -98,9 +146,14 @@ export class Steps {
     const cell = this.#cells.get(step.name);
     if (!cell) return;
     setShape(cell.icon, step.state);
-    const lasted = step.started_at && step.state !== "pending" ? duration(between(step.started_at, step.finished_at)) : "";
+    const lasted =
+      step.started_at && step.state !== "pending" ? duration(between(step.started_at, step.finished_at)) : "";
     setAttribute(cell.button, "aria-label", `${step.name}: ${step.state}${lasted ? `, ${lasted}` : ""}`);
-    setAttribute(cell.button, "title", `${step.name}: ${step.state}${lasted ? `, ${lasted}` : ""}${step.error ? `\n${step.error.slice(0, 200)}` : ""}`);
+    setAttribute(
+      cell.button,
+      "title",
+      `${step.name}: ${step.state}${lasted ? `, ${lasted}` : ""}${step.error ? `\n${step.error.slice(0, 200)}` : ""}`,
+    );
     if (cell.withName) setText(cell.time, lasted);
   }
 
@@ -114,7 +167,9 @@ export class Steps {
     if (this.#detail.dataset.facts === facts) return;
     this.#detail.dataset.facts = facts;
     const lasted = step.started_at ? ` in ${duration(between(step.started_at, step.finished_at))}` : "";
-    this.#detail.replaceChildren(h("p", {}, shape(step.state), " ", h("b", {}, step.name), ` ${step.state}${step.finished_at ? lasted : ""}`));
+    this.#detail.replaceChildren(
+      h("p", {}, shape(step.state), " ", h("b", {}, step.name), ` ${step.state}${step.finished_at ? lasted : ""}`),
+    );
     if (step.error) this.#detail.append(h("pre", { class: "error", tabindex: 0 }, step.error));
   }
 

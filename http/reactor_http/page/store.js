@@ -7,7 +7,9 @@ export class PipelineStore {
   shape = 0; // grows when jobs come or go: then the drawing is laid out anew
   changed = new Set(); // jobs whose row changed since somebody emptied this
   known = false;
-  #jobs = new Map(); #largest = 0; #inOrder = true;
+  #jobs = new Map();
+  #largest = 0;
+  #inOrder = true;
 
   apply(name, data) {
     if (name === "snapshot") this.#replace(data);

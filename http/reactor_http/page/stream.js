@@ -11,9 +11,20 @@ const HIDDEN = 60000; // browsers allow six streams per host over HTTP/1.1: a ta
 const NAMES = ["snapshot", "job", "step", "pipeline", "end", "reset"];
 
 export class Stream {
-  #path; #pipeline; #needsToken; #on;
-  #source = null; #cursor = null; #failures = 0; #timer = null; #state = null; #closed = false; #opened = 0;
-  #asleep = null; #tick = null; #lastTick = Date.now();
+  #path;
+  #pipeline;
+  #needsToken;
+  #on;
+  #source = null;
+  #cursor = null;
+  #failures = 0;
+  #timer = null;
+  #state = null;
+  #closed = false;
+  #opened = 0;
+  #asleep = null;
+  #tick = null;
+  #lastTick = Date.now();
 
   /** `on.event(name, data)` for each event; `on.state(state, facts)`: connecting, catching up, live, stale, reconnecting, paused, gone. */
   constructor(path, { pipeline = null, needsToken = false, on }) {
@@ -21,7 +32,8 @@ export class Stream {
     this.#pipeline = pipeline;
     this.#needsToken = needsToken;
     this.#on = on;
-    for (const [name, listener] of this.#listeners) (name === "visibilitychange" ? document : window).addEventListener(name, listener);
+    for (const [name, listener] of this.#listeners)
+      (name === "visibilitychange" ? document : window).addEventListener(name, listener);
     // A machine that slept may hold a connection that is dead and does not know it.
     this.#tick = setInterval(() => {
       if (Date.now() - this.#lastTick > 40000 && this.#source) this.retry();
@@ -44,7 +56,8 @@ export class Stream {
     this.#drop();
     clearInterval(this.#tick);
     clearTimeout(this.#asleep);
-    for (const [name, listener] of this.#listeners) (name === "visibilitychange" ? document : window).removeEventListener(name, listener);
+    for (const [name, listener] of this.#listeners)
+      (name === "visibilitychange" ? document : window).removeEventListener(name, listener);
   }
 
   /** At once, instead of after the wait. */
@@ -64,7 +77,10 @@ export class Stream {
   #seen() {
     clearTimeout(this.#asleep);
     if (document.hidden) {
-      this.#asleep = setTimeout(() => { this.#drop(); this.#tell("paused"); }, HIDDEN);
+      this.#asleep = setTimeout(() => {
+        this.#drop();
+        this.#tell("paused");
+      }, HIDDEN);
     } else if (this.#state === "paused") {
       this.retry();
     }
@@ -76,7 +92,8 @@ export class Stream {
     try {
       const query = new URLSearchParams({ follow: "1" });
       if (this.#cursor) query.set("last_event_id", this.#cursor);
-      if (this.#needsToken) query.set("token", (await api.post("v1/stream-tokens", { pipeline_id: this.#pipeline })).token);
+      if (this.#needsToken)
+        query.set("token", (await api.post("v1/stream-tokens", { pipeline_id: this.#pipeline })).token);
       if (this.#closed || attempt !== this.#opened) return;
       this.#open(`${this.#path}?${query}`);
     } catch (error) {

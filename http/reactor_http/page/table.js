@@ -5,10 +5,18 @@ import { Rows } from "./rows.js";
 
 /** `columns`: [class, heading]; `make(item)` returns {element, update}. */
 export function table(name, label, columns, { key, make }) {
-  const head = h("div", { role: "row", class: "row head", "aria-rowindex": 1 },
-    columns.map(([kind, heading]) => h("span", { role: "columnheader", class: kind }, heading)));
+  const head = h(
+    "div",
+    { role: "row", class: "row head", "aria-rowindex": 1 },
+    columns.map(([kind, heading]) => h("span", { role: "columnheader", class: kind }, heading)),
+  );
   const body = h("div", { role: "rowgroup", class: "body" });
-  const element = h("div", { role: "table", "aria-label": label, class: `table ${name}` }, h("div", { role: "rowgroup" }, head), body);
+  const element = h(
+    "div",
+    { role: "table", "aria-label": label, class: `table ${name}` },
+    h("div", { role: "rowgroup" }, head),
+    body,
+  );
   let rows = null;
   return {
     element,

@@ -47,7 +47,12 @@ export function date(iso) {
   if (!iso) return "–";
   const year = new Date(iso).getFullYear() === new Date(now()).getFullYear() ? undefined : "numeric";
   return new Date(iso).toLocaleString(undefined, {
-    year, month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit",
+    year,
+    month: "short",
+    day: "numeric",
+    hour: "2-digit",
+    minute: "2-digit",
+    second: "2-digit",
   });
 }
 
