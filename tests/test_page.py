@@ -1157,7 +1157,7 @@ async def test_mounted_under_a_prefix_it_finds_everything(tab: Any, databases: D
 async def laid_out(seen: Tab, jobs: list[dict[str, Any]], **options: int) -> dict[str, Any]:
     found: dict[str, Any] = await seen.page.evaluate(
         """async ([jobs, options]) => {
-          const { layout } = await import(new URL("graph.js", location.href));
+          const { layout } = await import(new URL("layout.js", location.href));
           const rows = jobs.map((job) => ({ job_type: "work", parent_id: null, depends_on: [], ...job }));
           const { nodes, edges } = layout(rows, options);
           return {

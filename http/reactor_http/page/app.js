@@ -1,14 +1,14 @@
 // The page: asks who is looking, and shows the view that the address names.
 
-import * as address from "./address.js";
+import * as address from "./router.js";
 import * as api from "./api.js";
-import { askForToken } from "./ask.js";
-import { ConnectionSign } from "./connection.js";
+import { askForToken } from "./dialog.js";
+import { ConnectionSign } from "./connection-status.js";
 import { h, setAttribute } from "./dom.js";
 import { OverviewView } from "./overview.js";
 import { PipelineView } from "./pipeline.js";
 import { PipelinesView } from "./pipelines.js";
-import { defineShapes } from "./state.js";
+import { defineShapes } from "./states.js";
 import { Stream } from "./stream.js";
 
 const VIEWS = { pipelines: PipelinesView, pipeline: PipelineView, overview: OverviewView };

@@ -1,9 +1,9 @@
 // Draws a pipeline's layout, and keeps the drawing up to date without drawing it anew.
 
-import { percent, shares } from "./bar.js";
+import { percent, shares } from "./progress-bar.js";
 import { h, setAttribute, setChildren, setText, svg } from "./dom.js";
-import { layout } from "./graph.js";
-import { setShape, shape, STATES } from "./state.js";
+import { layout } from "./layout.js";
+import { setShape, shape, STATES } from "./states.js";
 import { between, duration, number } from "./time.js";
 
 const ROOM = 22; // letters of a scope that fit into a node

@@ -1,8 +1,8 @@
 // What went wrong in a pipeline, readable without opening each job.
 
-import * as address from "./address.js";
+import * as address from "./router.js";
 import { h, setAttribute, setChildren, setText } from "./dom.js";
-import { shape } from "./state.js";
+import { shape } from "./states.js";
 import { age, number } from "./time.js";
 
 const MOST = 50;

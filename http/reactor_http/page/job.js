@@ -1,11 +1,11 @@
 // One job in full: what it does, why it does not, its errors, attempts, steps and data.
 
-import * as address from "./address.js";
+import * as address from "./router.js";
 import * as api from "./api.js";
-import { jobButtons } from "./act.js";
-import { bar } from "./bar.js";
+import { jobButtons } from "./actions.js";
+import { bar } from "./progress-bar.js";
 import { h, setAttribute, setText } from "./dom.js";
-import { badge, ENDED, shape } from "./state.js";
+import { badge, ENDED, shape } from "./states.js";
 import { Steps } from "./steps.js";
 import { age, between, date, duration, number } from "./time.js";
 

@@ -1,9 +1,9 @@
 // The jobs of a pipeline as a list: by state, by word, or the members of one folded node.
 
-import * as address from "./address.js";
-import { bar } from "./bar.js";
+import * as address from "./router.js";
+import { bar } from "./progress-bar.js";
 import { h, setAttribute, setText } from "./dom.js";
-import { badge, STATES } from "./state.js";
+import { badge, STATES } from "./states.js";
 import { cell, table } from "./table.js";
 import { between, duration, number } from "./time.js";
 

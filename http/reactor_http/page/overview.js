@@ -1,10 +1,10 @@
 // How the whole system does: throughput, queues, durations, pods.
 
-import * as address from "./address.js";
+import * as address from "./router.js";
 import * as api from "./api.js";
 import { chart } from "./chart.js";
 import { h, setAttribute, setText } from "./dom.js";
-import { ENDED, shape } from "./state.js";
+import { ENDED, shape } from "./states.js";
 import { age, duration, moment, now, number } from "./time.js";
 
 const EVERY = 5000;

@@ -1,16 +1,16 @@
 // One pipeline, live: its graph, its jobs, its timeline, its errors.
 
-import * as address from "./address.js";
+import * as address from "./router.js";
 import * as api from "./api.js";
-import { pipelineButtons } from "./act.js";
-import { percent, shares } from "./bar.js";
+import { pipelineButtons } from "./actions.js";
+import { percent, shares } from "./progress-bar.js";
 import { h, setAttribute, setChildren, setText } from "./dom.js";
 import { Drawing } from "./drawing.js";
 import { Errors, failures } from "./errors.js";
-import { Frame } from "./frame.js";
+import { Frame } from "./redraw.js";
 import { JobPanel } from "./job.js";
 import { Jobs } from "./jobs.js";
-import { badge, shape, STATES } from "./state.js";
+import { badge, shape, STATES } from "./states.js";
 import { PipelineStore } from "./store.js";
 import { age, between, date, duration, number } from "./time.js";
 import { Timeline } from "./timeline.js";

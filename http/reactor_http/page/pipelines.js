@@ -1,11 +1,11 @@
 // The list of pipelines: live, filtered by what the address says.
 
-import * as address from "./address.js";
+import * as address from "./router.js";
 import * as api from "./api.js";
-import { percent, shares } from "./bar.js";
+import { percent, shares } from "./progress-bar.js";
 import { h, setAttribute, setText } from "./dom.js";
-import { Frame } from "./frame.js";
-import { badge } from "./state.js";
+import { Frame } from "./redraw.js";
+import { badge } from "./states.js";
 import { PipelinesStore } from "./store.js";
 import { cell, table } from "./table.js";
 import { age, between, date, duration, number } from "./time.js";

@@ -1,7 +1,7 @@
 // The steps of a job: a grid where their names are `row/column` (days × models), else a list.
 
 import { h, setAttribute, setText } from "./dom.js";
-import { setShape, shape } from "./state.js";
+import { setShape, shape } from "./states.js";
 import { between, duration, number } from "./time.js";
 
 const AT_ONCE = 200; // rows drawn before somebody asks for more

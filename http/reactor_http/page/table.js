@@ -1,7 +1,7 @@
 // A table whose rows are drawn while they are in sight; to screen readers it is a table all the same.
 
 import { h, setAttribute } from "./dom.js";
-import { Rows } from "./rows.js";
+import { Rows } from "./virtual-rows.js";
 
 /** `columns`: [class, heading]; `make(item)` returns {element, update}. */
 export function table(name, label, columns, { key, make }) {

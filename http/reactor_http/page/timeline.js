@@ -1,8 +1,8 @@
 // When each job waited, for what, and when it ran.
 
-import * as address from "./address.js";
+import * as address from "./router.js";
 import { h, setAttribute, setText } from "./dom.js";
-import { ENDED, setShape, shape } from "./state.js";
+import { ENDED, setShape, shape } from "./states.js";
 import { cell, table } from "./table.js";
 import { clock, duration, moment, now } from "./time.js";
 

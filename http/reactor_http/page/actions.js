@@ -1,10 +1,10 @@
 // Cancel, retry and recover: after a confirmation, with the result shown.
 
 import * as api from "./api.js";
-import { confirm } from "./ask.js";
+import { confirm } from "./dialog.js";
 import { h } from "./dom.js";
 import { notice } from "./notice.js";
-import { ENDED } from "./state.js";
+import { ENDED } from "./states.js";
 
 const JOB = {
   cancel: {

@@ -1,4 +1,4 @@
-// Lays a pipeline out in layers. Pure: rows in, places out; drawing.js draws them.
+// Lays a pipeline out in layers. Pure: rows in, places out; graph.js draws them.
 //
 // A layer is the longest way from a job without predecessors. Jobs that look alike (same type, same layer, predecessors
 // and successors that look alike in turn) are folded into one node when they are many, so that 10,000 jobs are a few nodes.
