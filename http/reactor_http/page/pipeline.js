@@ -5,7 +5,7 @@ import * as api from "./api.js";
 import { pipelineButtons } from "./actions.js";
 import { percent, shares } from "./progress-bar.js";
 import { h, setAttribute, setChildren, setText } from "./dom.js";
-import { Drawing } from "./drawing.js";
+import { Drawing } from "./graph.js";
 import { Errors, failures } from "./errors.js";
 import { Frame } from "./redraw.js";
 import { JobPanel } from "./job.js";
