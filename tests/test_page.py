@@ -432,12 +432,12 @@ async def test_what_the_overview_was_refused_is_not_shown_as_none(tab: Any) -> N
 async def test_charts_begin_at_zero_and_show_gaps_as_gaps(tab: Any) -> None:
     seen = await tab("?view=overview")
     scales, parts, drawn = await seen.page.evaluate("""async () => {
-      const { chart, scale, stretches } = await import(new URL("chart.js", location.href));
+      const { chart, scale, segments } = await import(new URL("chart.js", location.href));
       const points = [[0, 1], [10, 2], [20, null], [30, 3], [40, 4], [90, 5]];
       const series = [{ name: "n", kind: "first", points }];
       const figure = chart({ title: "t", unit: "u", from: 0, to: 100, gap: 15, series });
       const marks = [0, 0.7, 9, 1234].map((largest) => scale(largest).marks);
-      return [marks, stretches(points, 15).map((part) => part.length), figure.querySelectorAll(".line").length];
+      return [marks, segments(points, 15).map((part) => part.length), figure.querySelectorAll(".line").length];
     }""")
     assert scales == [[0, 1], [0, 0.5, 1], [0, 5, 10], [0, 500, 1000, 1500]]
     assert parts == [2, 2, 1]

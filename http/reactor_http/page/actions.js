@@ -1,96 +1,143 @@
-// Cancel, retry and recover: after a confirmation, with the result shown.
+// @ts-check
+// Buttons for cancel, retry and recover: each asks for confirmation and shows the result.
 
 import * as api from "./api.js";
 import { confirm } from "./dialog.js";
 import { h } from "./dom.js";
-import { notice } from "./notice.js";
-import { ENDED } from "./states.js";
+import { showNotice } from "./notice.js";
+import { TERMINAL } from "./states.js";
 
-const JOB = {
-  cancel: {
-    name: "Cancel",
-    grave: true,
-    reason: true,
-    when: (job) => !ENDED.has(job.state),
-    words: "It is stopped if it runs, and jobs that need its completion are cancelled too.",
-  },
-  retry: {
-    name: "Retry",
-    when: (job) => ENDED.has(job.state),
-    words:
-      "It runs again with a fresh number of attempts. Steps that are done are not done again. Jobs that were cancelled because of it wait again.",
-  },
-  recover: {
-    name: "Recover",
-    when: (job) => job.state === "running",
-    words:
-      "For a job whose worker is dead: it is taken from that worker and runs elsewhere. The server refuses this while the worker lives.",
-  },
-};
+/** @import { App, Changed, Job, Pipeline } from "./types.js" */
 
-const PIPELINE = {
-  cancel: {
-    name: "Cancel pipeline",
-    grave: true,
-    reason: true,
-    when: (row) => row.state === "running",
-    words: "All of its jobs that have not ended are cancelled. Running ones are stopped.",
-  },
-  retry: {
-    name: "Retry pipeline",
-    when: (row) => row.failed + row.partial + row.cancelled > 0,
-    words: "All of its jobs that failed, ended partially or were cancelled run again. Completed ones stay as they are.",
-  },
-};
+/** @typedef {"cancel" | "retry" | "recover"} ActionName */
 
+/**
+ * @template Row
+ * @typedef {object} Action
+ * @property {ActionName} name
+ * @property {string} label
+ * @property {string} text
+ * @property {(row: Row) => boolean} isOffered
+ * @property {boolean} [isDestructive]
+ * @property {boolean} [asksReason]
+ */
+
+/** @type {Action<Job>[]} */
+const JOB_ACTIONS = [
+  {
+    name: "cancel",
+    label: "Cancel",
+    text: "It is stopped if it runs, and jobs that need its completion are cancelled too.",
+    isOffered: (job) => !TERMINAL.has(job.state),
+    isDestructive: true,
+    asksReason: true,
+  },
+  {
+    name: "retry",
+    label: "Retry",
+    text:
+      "It runs again with a fresh number of attempts. Steps that are done are not done again. " +
+      "Jobs that were cancelled because of it wait again.",
+    isOffered: (job) => TERMINAL.has(job.state),
+  },
+  {
+    name: "recover",
+    label: "Recover",
+    text:
+      "For a job whose worker is dead: it is taken from that worker and runs elsewhere. " +
+      "The server refuses this while the worker lives.",
+    isOffered: (job) => job.state === "running",
+  },
+];
+
+/** @type {Action<Pipeline>[]} */
+const PIPELINE_ACTIONS = [
+  {
+    name: "cancel",
+    label: "Cancel pipeline",
+    text: "All of its jobs that have not ended are cancelled. Running ones are stopped.",
+    isOffered: (pipeline) => pipeline.state === "running",
+    isDestructive: true,
+    asksReason: true,
+  },
+  {
+    name: "retry",
+    label: "Retry pipeline",
+    text: "All of its jobs that failed, ended partially or were cancelled run again. Completed ones stay as they are.",
+    isOffered: (pipeline) => pipeline.failed + pipeline.partial + pipeline.cancelled > 0,
+  },
+];
+
+/** @type {Record<ActionName, string>} */
+const RESULTS = { cancel: "cancelled", retry: "put back to run again", recover: "taken from its dead worker" };
+
+/** @param {App} app */
 export const jobButtons = (app) =>
-  buttons(app, JOB, (job) => [`v1/jobs/${job.id}`, `job ${job.id}${job.job_type ? `, ${job.job_type}` : ""}`]);
-export const pipelineButtons = (app) =>
-  buttons(app, PIPELINE, (row) => [`v1/pipelines/${row.pipeline_id}`, "the pipeline"]);
+  actionButtons(app, JOB_ACTIONS, (job) => ({
+    path: `v1/jobs/${job.id}`,
+    subject: `job ${job.id}${job.job_type ? `, ${job.job_type}` : ""}`,
+  }));
 
-/** Buttons that come and go with the row's state; none without the permission. */
-function buttons(app, actions, about) {
-  const element = h("div", { class: "buttons" });
-  let row = null;
-  const made = Object.entries(actions).map(([verb, action]) => {
-    const button = h("button", { class: "button", type: "button", hidden: true }, action.name);
-    button.addEventListener("click", () => act(verb, action, button));
-    element.append(button);
-    return [button, action];
+/** @param {App} app */
+export const pipelineButtons = (app) =>
+  actionButtons(app, PIPELINE_ACTIONS, (pipeline) => ({
+    path: `v1/pipelines/${pipeline.pipeline_id}`,
+    subject: "the pipeline",
+  }));
+
+/**
+ * Buttons that follow the row's state; none without the permission.
+ *
+ * @template Row
+ * @param {App} app
+ * @param {Action<Row>[]} actions
+ * @param {(row: Row) => { path: string, subject: string }} target
+ */
+function actionButtons(app, actions, target) {
+  /** @type {Row | null} */
+  let current = null;
+  const buttons = actions.map((action) => {
+    const button = h("button", { class: "button", type: "button", hidden: true }, action.label);
+    button.addEventListener("click", () => current && run(action, target(current), button));
+    return { action, button };
   });
-  async function act(verb, action, button) {
-    const [path, what] = about(row);
-    const agreed = await confirm({
-      title: `${action.name.split(" ")[0]} ${what}?`,
-      words: action.words,
-      verb: action.name,
-      grave: action.grave,
-      reason: action.reason,
-    });
-    if (!agreed) return;
-    button.disabled = true;
-    try {
-      const body = agreed.reason ? { reason: agreed.reason } : {};
-      notice(result(verb, what, await api.post(`${path}/${verb}`, body)));
-    } catch (error) {
-      notice(`${action.name} ${what}: ${error.words ?? error.message}`, { wrong: true });
-    }
-    button.disabled = false;
-  }
   return {
-    element,
-    set(next) {
-      row = next;
-      for (const [button, action] of made) button.hidden = !app.may("operate") || !action.when(row);
+    element: h("div", { class: "buttons" }, ...buttons.map(({ button }) => button)),
+    /** @param {Row} row */
+    set(row) {
+      current = row;
+      for (const { action, button } of buttons) button.hidden = !app.may("operate") || !action.isOffered(row);
     },
   };
 }
 
-const PAST = { cancel: "cancelled", retry: "put back to run again", recover: "taken from its dead worker" };
+/**
+ * @template Row
+ * @param {Action<Row>} action
+ * @param {{ path: string, subject: string }} target
+ * @param {HTMLButtonElement} button
+ */
+async function run({ name, label, text, isDestructive, asksReason }, { path, subject }, button) {
+  const title = `${label.split(" ")[0]} ${subject}?`;
+  const confirmed = await confirm({ title, text, action: label, isDestructive, asksReason });
+  if (!confirmed) return;
+  button.disabled = true;
+  try {
+    showNotice(resultText(name, subject, await api.act(path, name, confirmed.reason)));
+  } catch (error) {
+    showNotice(`${label} ${subject}: ${api.describe(error)}`, { isError: true });
+  }
+  button.disabled = false;
+}
 
-function result(verb, what, answer) {
-  const jobs = Object.keys(answer.jobs ?? {}).length;
-  const whole = what.charAt(0).toUpperCase() + what.slice(1);
-  if (!answer.jobs || jobs === 1) return `${whole}: ${PAST[verb]}.`;
-  return jobs ? `${whole}: ${jobs} jobs ${PAST[verb]}.` : `${whole}: there was nothing to do.`;
+/**
+ * @param {ActionName} name
+ * @param {string} subject
+ * @param {Changed} answer
+ */
+function resultText(name, subject, answer) {
+  const count = Object.keys(answer.jobs ?? {}).length;
+  const start = subject.charAt(0).toUpperCase() + subject.slice(1);
+  if (!answer.jobs || count === 1) return `${start}: ${RESULTS[name]}.`;
+  return count ? `${start}: ${count} jobs ${RESULTS[name]}.` : `${start}: there was nothing to do.`;
 }

@@ -1,9 +1,13 @@
-// Shows whether what is on the page is the present: live, catching up, stale, reconnecting.
+// @ts-check
+// Shows whether the page is up to date: live, catching up, stale, reconnecting.
 
 import { h, setText } from "./dom.js";
 import { clock, now } from "./time.js";
 
-const WORDS = {
+/** @import { ConnectionDetails, ConnectionState } from "./types.js" */
+
+/** @type {Record<ConnectionState, string>} */
+const LABELS = {
   connecting: "Connecting",
   live: "Live",
   stale: "Stale",
@@ -13,49 +17,62 @@ const WORDS = {
   gone: "Not available",
 };
 
-export class ConnectionSign {
-  #word = h("span", {}, "Connecting");
-  #banner = h("p", { class: "banner", hidden: true });
-  #said = h("span", {});
+export class ConnectionStatus {
+  #label = h("span", {}, "Connecting");
+  #message = h("span", {});
   #button = h("button", { class: "button small", type: "button", click: () => this.#retry?.() }, "Try now");
-  #facts = {};
+  /** @type {ConnectionState} */
   #state = "connecting";
-  #since = null;
+  /** @type {ConnectionDetails} */
+  #details = {};
+  /**
+   * When what is shown was last live.
+   *
+   * @type {number | null}
+   */
+  #liveUntil = null;
+  /** @type {(() => void) | null} */
   #retry = null;
+  #dot = h("i", { "aria-hidden": "true" });
+  indicator = h("span", { class: "connection", role: "status", "data-state": "connecting" }, this.#dot, this.#label);
+  banner = h("p", { class: "banner", hidden: true }, this.#message, this.#button);
 
   constructor() {
-    this.sign = h(
-      "span",
-      { class: "connection", role: "status", "data-state": "connecting" },
-      h("i", { "aria-hidden": "true" }),
-      this.#word,
-    );
-    this.banner = this.#banner;
-    this.#banner.append(this.#said, this.#button);
     setInterval(() => this.#draw(), 500);
   }
 
-  /** `retry` is what the button does. */
-  set(state, facts, retry) {
-    if (this.#state === "live" && state !== "live") this.#since = now();
+  /**
+   * @param {ConnectionState} state
+   * @param {ConnectionDetails} details
+   * @param {() => void} retry what the button does
+   */
+  set(state, details, retry) {
+    if (this.#state === "live" && state !== "live") this.#liveUntil = now();
     this.#state = state;
-    this.#facts = facts;
+    this.#details = details;
     this.#retry = retry;
     this.#draw();
   }
 
   #draw() {
-    this.sign.dataset.state = this.#state;
-    setText(this.#word, WORDS[this.#state]);
-    // Refusals come with their reason, e.g. too many streams.
-    const away = this.#state === "reconnecting" && Boolean(this.#facts.retryAt);
-    const stale = this.#state === "stale";
-    this.#banner.hidden = !away && !stale && !(this.#state === "reconnecting" && !this.#banner.hidden);
-    if (this.#banner.hidden) return;
-    this.#button.hidden = stale;
-    const wait = Math.max(0, Math.ceil((this.#facts.retryAt - Date.now()) / 1000));
-    const seen = this.#since ? ` What you see is from ${clock(this.#since)}.` : "";
-    const next = stale ? "Its return will be told here." : wait ? `Trying again in ${wait} s.` : "Trying again …";
-    setText(this.#said, `${this.#facts.words ?? "The connection was lost."}${seen} ${next}`);
+    this.indicator.dataset.state = this.#state;
+    setText(this.#label, LABELS[this.#state]);
+    this.banner.hidden = !this.#hasBanner();
+    if (this.banner.hidden) return;
+    this.#button.hidden = this.#state === "stale";
+    const asOf = this.#liveUntil ? ` What you see is from ${clock(this.#liveUntil)}.` : "";
+    setText(this.#message, `${this.#details.message ?? "The connection was lost."}${asOf} ${this.#nextStep()}`);
+  }
+
+  /** A new attempt to connect shows no banner of its own, and does not hide the one of the failure before it. */
+  #hasBanner() {
+    if (this.#state === "stale") return true;
+    return this.#state === "reconnecting" && (Boolean(this.#details.retryAt) || !this.banner.hidden);
+  }
+
+  #nextStep() {
+    if (this.#state === "stale") return "Its return will be told here.";
+    const seconds = Math.ceil(((this.#details.retryAt ?? 0) - Date.now()) / 1000);
+    return seconds > 0 ? `Trying again in ${seconds} s.` : "Trying again …";
   }
 }

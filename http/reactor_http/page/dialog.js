@@ -1,88 +1,118 @@
-// Asks the person before something happens, and for the token where the server wants one.
+// @ts-check
+// Dialogs: confirm an action, enter a token.
 
 import { h } from "./dom.js";
 
-let number = 0;
+let dialogCount = 0;
 
-function dialog(title, content, buttons, begin) {
-  const id = `ask-${(number += 1)}`;
-  const before = document.activeElement;
+/**
+ * A modal dialog. Its promise resolves to the result that `finish` is called with, or to null after Escape.
+ *
+ * @template Result
+ * @param {object} options
+ * @param {string} options.title
+ * @param {HTMLElement[]} options.content
+ * @param {(finish: (result: Result | null) => void) => HTMLElement[]} options.buttons
+ * @param {(dialog: HTMLDialogElement, finish: (result: Result | null) => void) => void} options.onOpen
+ * @returns {Promise<Result | null>}
+ */
+function openDialog({ title, content, buttons, onOpen }) {
+  const id = `dialog-${(dialogCount += 1)}`;
+  const previousFocus = document.activeElement;
   return new Promise((resolve) => {
-    const element = h(
-      "dialog",
-      { "aria-labelledby": id },
-      h("h2", { id }, title),
-      content,
-      h("div", { class: "buttons" }, buttons(finish)),
-    );
-    function finish(answer) {
+    const element = h("dialog", { "aria-labelledby": id }, h("h2", { id }, title), content);
+    /** @param {Result | null} result */
+    function finish(result) {
       element.close();
       element.remove();
-      before?.isConnected && before.focus();
-      resolve(answer);
+      if (previousFocus instanceof HTMLElement && previousFocus.isConnected) previousFocus.focus();
+      resolve(result);
     }
+    element.append(h("div", { class: "buttons" }, buttons(finish)));
     element.addEventListener("cancel", (event) => {
       event.preventDefault();
       finish(null);
     });
     document.body.append(element);
     element.showModal();
-    begin(element, finish);
+    onOpen(element, finish);
   });
 }
 
-/** Promises {reason} if the person agreed, else null. */
-export function confirm({ title, words, verb, grave = false, reason = false }) {
-  const why = h("input", { type: "text", maxlength: 500, autocomplete: "off" });
-  const content = [h("p", {}, words)];
-  if (reason) content.push(h("label", { class: "field" }, "Reason, for those who look later (optional)", why));
-  const yes = (finish) =>
-    h(
-      "button",
-      {
-        class: grave ? "button grave" : "button primary",
-        type: "button",
-        click: () => finish({ reason: why.value.trim() || null }),
-      },
-      verb,
-    );
-  return dialog(
+/**
+ * Resolves to {reason} if the user confirmed, else to null.
+ *
+ * @param {object} options
+ * @param {string} options.title
+ * @param {string} options.text
+ * @param {string} options.action the label of the button that confirms
+ * @param {boolean} [options.isDestructive]
+ * @param {boolean} [options.asksReason]
+ * @returns {Promise<{ reason: string | null } | null>}
+ */
+export function confirm({ title, text, action, isDestructive = false, asksReason = false }) {
+  const input = h("input", { type: "text", maxlength: 500, autocomplete: "off" });
+  const label = "Reason, for those who look later (optional)";
+  const result = () => ({ reason: input.value.trim() || null });
+  /** @type {HTMLElement[]} */
+  const content = [h("p", {}, text)];
+  if (asksReason) content.push(h("label", { class: "field" }, label, input));
+  const kind = isDestructive ? "button grave" : "button primary";
+  const confirmButton = h("button", { class: kind, type: "button" }, action);
+  return openDialog({
     title,
     content,
-    (finish) => [h("button", { class: "button", type: "button", click: () => finish(null) }, "Back"), yes(finish)],
-    (element, finish) => {
-      why.addEventListener("keydown", (event) => event.key === "Enter" && finish({ reason: why.value.trim() || null }));
-      element.querySelector(reason ? "input" : ".buttons button:last-child").focus();
+    buttons: (finish) => [
+      h("button", { class: "button", type: "button", click: () => finish(null) }, "Back"),
+      confirmButton,
+    ],
+    onOpen: (_dialog, finish) => {
+      confirmButton.addEventListener("click", () => finish(result()));
+      input.addEventListener("keydown", (event) => event.key === "Enter" && finish(result()));
+      (asksReason ? input : confirmButton).focus();
     },
-  );
+  });
 }
 
-/** Promises the token that the person typed. There is no way around it: the server shows nothing without one. */
-export function askForToken(refused) {
+/**
+ * Resolves to the token that the user entered. The dialog can't be closed: the server shows nothing without a token.
+ *
+ * @param {boolean} wasRefused
+ * @returns {Promise<string>}
+ */
+export async function askForToken(wasRefused) {
   const input = h("input", { type: "password", autocomplete: "off", spellcheck: "false" });
+  /** @type {HTMLElement[]} */
   const content = [
-    refused && h("p", { class: "wrong", role: "alert" }, "The server did not accept that token."),
     h("p", {}, "This server shows pipelines to those who have a token. It is kept in this tab until you close it."),
     h("label", { class: "field" }, "Token", input),
-  ].filter(Boolean);
-  const give = (finish) => input.value.trim() && finish(input.value.trim());
-  return dialog(
-    "Who are you?",
+  ];
+  if (wasRefused) content.unshift(h("p", { class: "wrong", role: "alert" }, "The server did not accept that token."));
+  /** @param {(token: string) => void} finish */
+  const submit = (finish) => input.value.trim() && finish(input.value.trim());
+  const token = await openDialog({
+    title: "Who are you?",
     content,
-    (finish) => [h("button", { class: "button primary", type: "button", click: () => give(finish) }, "Continue")],
-    (element, finish) => {
-      element.addEventListener(
-        "cancel",
-        (event) => {
-          event.preventDefault();
-          event.stopImmediatePropagation();
-        },
-        { capture: true },
-      );
-      // Browsers close a dialog that is cancelled twice, whatever the page says.
-      element.addEventListener("close", () => element.isConnected && element.showModal());
-      input.addEventListener("keydown", (event) => event.key === "Enter" && give(finish));
+    buttons: (finish) => [
+      h("button", { class: "button primary", type: "button", click: () => submit(finish) }, "Continue"),
+    ],
+    onOpen: (dialog, finish) => {
+      keepOpen(dialog);
+      input.addEventListener("keydown", (event) => event.key === "Enter" && submit(finish));
       input.focus();
     },
-  );
+  });
+  return /** @type {string} */ (token); // never null: it can't be cancelled
+}
+
+/** @param {HTMLDialogElement} dialog */
+function keepOpen(dialog) {
+  /** @param {Event} event */
+  const ignore = (event) => {
+    event.preventDefault();
+    event.stopImmediatePropagation();
+  };
+  dialog.addEventListener("cancel", ignore, { capture: true });
+  // Browsers close a dialog at the second Escape, even if the page prevents it.
+  dialog.addEventListener("close", () => dialog.isConnected && dialog.showModal());
 }

@@ -1,206 +1,315 @@
-// Draws a pipeline's layout, and keeps the drawing up to date without drawing it anew.
+// @ts-check
+// Draws a pipeline's graph, and updates it in place.
 
-import { percent, shares } from "./progress-bar.js";
 import { h, setAttribute, setChildren, setText, svg } from "./dom.js";
 import { layout } from "./layout.js";
-import { setShape, shape, STATES } from "./states.js";
-import { between, duration, number } from "./time.js";
+import { percent, stateBar } from "./progress-bar.js";
+import { countStates, setShape, shape } from "./states.js";
+import { duration, number, secondsBetween } from "./time.js";
 
-const ROOM = 22; // letters of a scope that fit into a node
-const EDGE = 18; // pixels around the drawing, for focus rings
+/** @import { Edge, GraphNode, JobState, Layout, Params, StateCounts, StoredJob } from "./types.js" */
+/** @import { PipelineStore } from "./store.js" */
 
-export class Drawing {
-  #open;
+const MAX_SCOPE = 22; // characters of a scope that fit into a node
+const MARGIN = 18; // pixels around the graph, for focus rings
+
+/** @type {Record<string, [across: number, down: number]>} */
+const ARROWS = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] };
+
+/** @type {Layout} */
+const EMPTY = { nodes: [], edges: [], columns: [], width: 0, height: 0, nodeSize: { width: 0, height: 0 } };
+
+/**
+ * The element of a node.
+ *
+ * @typedef {object} DrawnNode
+ * @property {HTMLButtonElement} element
+ * @property {GraphNode} node
+ * @property {boolean} isDone
+ * @property {(isSelected: boolean) => void} update
+ */
+
+export class Graph {
   #store;
-  #shape = -1;
-  #plan = null;
+  #open;
+  #layout = EMPTY;
+  #layoutVersion = -1;
+  /**
+   * By the node's key.
+   *
+   * @type {Map<string, DrawnNode>}
+   */
   #drawn = new Map();
+  /** @type {{ edge: Edge, line: SVGPathElement }[]} */
   #edges = [];
-  #focused = null;
+  /**
+   * The key of the node that Tab reaches.
+   *
+   * @type {string | null}
+   */
+  #tabStop = null;
   #lines = svg("svg", { "aria-hidden": "true", class: "edges" });
   #canvas = h("div", { class: "canvas" });
+  #label = "Graph of the jobs. Arrow keys go from one to the next.";
+  element = h("div", { class: "graph", role: "group", "aria-label": this.#label }, this.#canvas);
 
-  /** `open(node)` is called for the node that the person chose. */
+  /**
+   * @param {PipelineStore} store
+   * @param {(node: GraphNode) => void} open called with the node that the user chose
+   */
   constructor(store, open) {
     this.#store = store;
     this.#open = open;
-    this.element = h(
-      "div",
-      { class: "graph", role: "group", "aria-label": "Graph of the jobs. Arrow keys go from one to the next." },
-      this.#canvas,
-    );
-    this.element.addEventListener("keydown", (event) => this.#pressed(event));
+    this.element.addEventListener("keydown", (event) => this.#onKeydown(event));
   }
 
-  get plan() {
-    if (this.#shape !== this.#store.shape) {
-      this.#plan = layout([...this.#store.jobs.values()]);
-      this.#shape = this.#store.shape;
+  close() {}
+
+  get layout() {
+    if (this.#layoutVersion !== this.#store.layoutVersion) {
+      this.#layout = layout([...this.#store.jobs.values()]);
+      this.#layoutVersion = this.#store.layoutVersion;
       this.#place();
     }
-    return this.#plan;
+    return this.#layout;
   }
 
-  draw(selected) {
-    const plan = this.plan;
-    for (const node of plan.nodes) {
-      const drawn = this.#drawn.get(node.key);
-      drawn.update(
-        node,
-        node.jobs.some((id) => id === selected),
-      );
+  /** @param {Params} params */
+  draw(params) {
+    const selected = params.job ? Number(params.job) : null;
+    for (const node of this.layout.nodes) {
+      this.#drawn.get(node.key)?.update(selected !== null && node.jobs.includes(selected));
     }
     for (const { line, edge } of this.#edges) {
-      const kind = this.#drawn.get(edge.from.key).done ? "done" : "open";
+      const kind = this.#drawn.get(edge.from.key)?.isDone ? "done" : "open";
       setAttribute(line, "class", `edge ${kind}${edge.chained ? " chained" : ""}`);
     }
   }
 
   #place() {
-    const { nodes, edges, width, height, size } = this.#plan;
-    const before = this.#drawn;
+    const { nodes, edges, columns, width, height, nodeSize } = this.#layout;
+    const previous = this.#drawn;
     this.#drawn = new Map();
     for (const node of nodes) {
-      const drawn = before.get(node.key) ?? this.#node(node.jobs.length > 1);
+      const drawn = previous.get(node.key) ?? this.#makeNode(node);
       drawn.node = node;
-      drawn.element.style.height = `${size.height}px`;
-      drawn.element.style.transform = `translate(${node.x + EDGE}px, ${node.y + EDGE}px)`;
+      drawn.element.style.height = `${nodeSize.height}px`;
+      drawn.element.style.transform = `translate(${node.x + MARGIN}px, ${node.y + MARGIN}px)`;
       this.#drawn.set(node.key, drawn);
     }
-    this.#canvas.style.width = `${width + 2 * EDGE}px`;
-    this.#canvas.style.height = `${height + 2 * EDGE}px`;
-    for (const side of ["width", "height"])
-      this.#lines.setAttribute(side, (side === "width" ? width : height) + 2 * EDGE);
-    this.#edges = edges.map((edge) => ({ edge, line: svg("path", { d: curve(edge, size) }) }));
+    this.#canvas.style.width = `${width + 2 * MARGIN}px`;
+    this.#canvas.style.height = `${height + 2 * MARGIN}px`;
+    setAttribute(this.#lines, "width", width + 2 * MARGIN);
+    setAttribute(this.#lines, "height", height + 2 * MARGIN);
+    this.#edges = edges.map((edge) => ({ edge, line: svg("path", { d: curve(edge, nodeSize) }) }));
     this.#lines.replaceChildren(...this.#edges.map(({ line }) => line));
-    // In the order of the layers, which is the order in which Tab and screen readers meet them.
-    const order = [...nodes]
-      .sort((a, b) => a.column - b.column || a.row - b.row)
-      .map((node) => this.#drawn.get(node.key).element);
-    setChildren(this.#canvas, [this.#lines, ...order]);
-    this.#rove(this.#drawn.has(this.#focused) ? this.#focused : nodes.length ? this.#first() : null);
+    // Column by column, which is the order for screen readers.
+    const elements = columns.flat().flatMap((node) => this.#drawn.get(node.key)?.element ?? []);
+    setChildren(this.#canvas, [this.#lines, ...elements]);
+    const isStillThere = this.#tabStop !== null && this.#drawn.has(this.#tabStop);
+    this.#setTabStop(isStillThere ? this.#tabStop : (columns[0]?.[0].key ?? null));
   }
 
-  #first() {
-    return this.#plan.columns[0][0].key;
-  }
-
-  #rove(key) {
-    this.#focused = key;
+  /** @param {string | null} key */
+  #setTabStop(key) {
+    this.#tabStop = key;
     for (const [other, { element }] of this.#drawn) element.tabIndex = other === key ? 0 : -1;
   }
 
-  #node(many) {
-    const icon = shape("pending");
-    const name = h("span", { class: "name" });
-    const facts = h("span", { class: "note" });
-    const scope = h("span", { class: "note" });
-    const bar = shares();
-    const fill = h("span", { class: "fill" });
-    const single = h("span", { class: "bar", "aria-hidden": "true" }, fill);
-    const element = h(
-      "button",
-      { class: many ? "node many" : "node", type: "button" },
-      icon,
-      name,
-      scope,
-      facts,
-      many ? bar.element : single,
-    );
-    const drawn = { element, done: false };
+  /**
+   * @param {GraphNode} node
+   * @returns {DrawnNode}
+   */
+  #makeNode(node) {
+    const content = node.jobs.length > 1 ? foldedNode() : singleNode();
+    const { element } = content;
+    const drawn = {
+      element,
+      node,
+      isDone: false,
+      /** @param {boolean} isSelected */
+      update: (isSelected) => {
+        const rows = drawn.node.jobs.flatMap((id) => this.#store.jobs.get(id) ?? []);
+        const counts = countStates(rows);
+        drawn.isDone = counts.completed + counts.partial === rows.length;
+        content.update(drawn.node.type, rows, counts);
+        setAttribute(element, "aria-pressed", String(isSelected));
+      },
+    };
     element.addEventListener("click", () => {
-      this.#rove(drawn.node.key);
+      this.#setTabStop(drawn.node.key);
       this.#open(drawn.node);
     });
-    bar.element.setAttribute("aria-hidden", "true");
-    drawn.update = (node, selected) => {
-      const rows = node.jobs.map((id) => this.#store.jobs.get(id)).filter(Boolean);
-      const counts = Object.fromEntries(STATES.map((state) => [state, 0]));
-      for (const row of rows) counts[row.state] += 1;
-      const state = worst(counts);
-      const words = many ? manyWords(counts) : oneWords(rows[0]);
-      drawn.done = counts.completed + counts.partial === rows.length;
-      setShape(icon, state);
-      setText(name, `${many ? `${number(rows.length)} × ` : ""}${node.type ?? "(adopted row)"}`);
-      setText(facts, words);
-      setText(scope, scopes(rows));
-      scope.hidden = !scope.textContent;
-      setAttribute(element, "data-state", state);
-      setAttribute(element, "aria-pressed", String(selected));
-      setAttribute(
-        element,
-        "aria-label",
-        `${node.type ?? "adopted row"}${many ? `, ${rows.length} jobs` : `, job ${rows[0].id}, ${state}`}, ${words}`,
-      );
-      setAttribute(element, "title", `${node.type ?? ""}\n${words}`);
-      if (many) {
-        bar.set(counts);
-      } else {
-        const progress = drawn.done ? 1 : rows[0].state === "running" ? (rows[0].progress ?? 0) : 0;
-        fill.style.width = `${progress * 100}%`;
-        fill.className = `fill is-${state}`;
-      }
-    };
     return drawn;
   }
 
-  #pressed(event) {
-    const { columns } = this.#plan;
-    const node = this.#drawn.get(this.#focused)?.node;
-    if (!node || !event.key.startsWith("Arrow")) return;
+  /** @param {KeyboardEvent} event */
+  #onKeydown(event) {
+    const node = this.#tabStop === null ? null : this.#drawn.get(this.#tabStop)?.node;
+    const arrow = ARROWS[event.key];
+    if (!node || !arrow) return;
     event.preventDefault();
-    const [across, down] = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] }[event.key];
-    const column = columns[Math.min(columns.length - 1, Math.max(0, node.column + across))];
-    const row = across
-      ? Math.round(((node.row + 0.5) / columns[node.column].length) * column.length - 0.5)
-      : node.row + down;
-    const next = column[Math.min(column.length - 1, Math.max(0, row))];
-    this.#rove(next.key);
-    this.#drawn.get(next.key).element.focus();
+    const next = neighbour(this.#layout.columns, node, arrow);
+    this.#setTabStop(next.key);
+    this.#drawn.get(next.key)?.element.focus();
   }
 }
 
-/** Of many, what the first and the last have in common: they are often numbered or dated. */
-function scopes(rows) {
+/**
+ * @param {GraphNode[][]} columns
+ * @param {GraphNode} node
+ * @param {[across: number, down: number]} arrow
+ */
+function neighbour(columns, node, [across, down]) {
+  const column = columns[clamp(node.column + across, columns.length)];
+  const share = (node.row + 0.5) / columns[node.column].length;
+  const row = across ? Math.round(share * column.length - 0.5) : node.row + down;
+  return column[clamp(row, column.length)];
+}
+
+/**
+ * @param {number} index
+ * @param {number} length
+ */
+const clamp = (index, length) => Math.min(length - 1, Math.max(0, index));
+
+/**
+ * The parts that every node has.
+ *
+ * @param {string} className
+ * @param {HTMLElement} bar
+ */
+function nodeParts(className, bar) {
+  const icon = shape("pending");
+  const name = h("span", { class: "name" });
+  const scope = h("span", { class: "note" });
+  const facts = h("span", { class: "note" });
+  const element = h("button", { class: className, type: "button" }, icon, name, scope, facts, bar);
+  bar.setAttribute("aria-hidden", "true");
+  return {
+    element,
+    /** @param {{ state: JobState, name: string, scope: string, facts: string, label: string, title: string }} texts */
+    set(texts) {
+      setShape(icon, texts.state);
+      setAttribute(element, "data-state", texts.state);
+      setText(name, texts.name);
+      setText(scope, texts.scope);
+      scope.hidden = !texts.scope;
+      setText(facts, texts.facts);
+      setAttribute(element, "aria-label", texts.label);
+      setAttribute(element, "title", texts.title);
+    },
+  };
+}
+
+/** The node of one job. */
+function singleNode() {
+  const fill = h("span", { class: "fill" });
+  const parts = nodeParts("node", h("span", { class: "bar" }, fill));
+  return {
+    element: parts.element,
+    /**
+     * @param {string | null} type
+     * @param {StoredJob[]} rows
+     */
+    update(type, [job]) {
+      const facts = jobFacts(job);
+      parts.set({
+        state: job.state,
+        name: type ?? "(adopted row)",
+        scope: commonScope([job]),
+        facts,
+        label: `${type ?? "adopted row"}, job ${job.id}, ${job.state}, ${facts}`,
+        title: `${type ?? ""}\n${facts}`,
+      });
+      const isDone = job.state === "completed" || job.state === "partial";
+      const progress = job.state === "running" ? (job.progress ?? 0) : 0;
+      fill.style.width = `${isDone ? 100 : progress * 100}%`;
+      fill.className = `fill is-${job.state}`;
+    },
+  };
+}
+
+/** The node of many jobs. */
+function foldedNode() {
+  const bar = stateBar();
+  const parts = nodeParts("node many", bar.element);
+  return {
+    element: parts.element,
+    /**
+     * @param {string | null} type
+     * @param {StoredJob[]} rows
+     * @param {StateCounts} counts
+     */
+    update(type, rows, counts) {
+      const facts = countFacts(counts);
+      parts.set({
+        state: foldedState(counts),
+        name: `${number(rows.length)} × ${type ?? "(adopted row)"}`,
+        scope: commonScope(rows),
+        facts,
+        label: `${type ?? "adopted row"}, ${rows.length} jobs, ${facts}`,
+        title: `${type ?? ""}\n${facts}`,
+      });
+      bar.set(counts);
+    },
+  };
+}
+
+/**
+ * The scope of one job; of many, the beginning that the first and the last share: scopes are often numbered or dated.
+ *
+ * @param {StoredJob[]} rows
+ */
+function commonScope(rows) {
   const first = rows[0].scope ?? "";
-  const last = rows.at(-1).scope ?? "";
-  let same = 0;
-  while (same < first.length && first[same] === last[same]) same += 1;
-  if (first !== last && !same) return "";
-  const all = first === last ? first : `${first.slice(0, same)}…`;
-  // The end of a scope tells jobs apart, so it is the beginning that is cut.
-  return all.length > ROOM ? `…${all.slice(1 - ROOM)}` : all;
+  const last = rows.at(-1)?.scope ?? "";
+  let shared = 0;
+  while (shared < first.length && first[shared] === last[shared]) shared += 1;
+  if (first !== last && !shared) return "";
+  const scope = first === last ? first : `${first.slice(0, shared)}…`;
+  // The end of a scope distinguishes jobs, so the beginning is cut off.
+  return scope.length > MAX_SCOPE ? `…${scope.slice(1 - MAX_SCOPE)}` : scope;
 }
 
-/** What a node of many shows: what needs somebody's attention comes first. */
-function worst(counts) {
-  for (const state of ["failed", "running", "partial", "pending", "waiting", "cancelled"])
-    if (counts[state]) return state;
-  return "completed";
+/**
+ * The state of a folded node: the one that needs attention most.
+ *
+ * @param {StateCounts} counts
+ */
+function foldedState(counts) {
+  /** @type {JobState[]} */
+  const order = ["failed", "running", "partial", "pending", "waiting", "cancelled"];
+  return order.find((state) => counts[state]) ?? "completed";
 }
 
-function manyWords(counts) {
-  const parts = [`${number(counts.completed)} done`];
-  for (const state of ["failed", "partial", "running", "cancelled"])
-    if (counts[state]) parts.push(`${number(counts[state])} ${state}`);
-  return parts.join(", ");
+/** @param {StateCounts} counts */
+function countFacts(counts) {
+  /** @type {JobState[]} */
+  const order = ["failed", "partial", "running", "cancelled"];
+  const others = order.filter((state) => counts[state]).map((state) => `${number(counts[state])} ${state}`);
+  return [`${number(counts.completed)} done`, ...others].join(", ");
 }
 
-function oneWords(row) {
-  if (row.state === "running") {
-    const progress =
-      row.progress === null ? duration(between(row.started_at ?? row.locked_at)) : `${percent(row.progress)} %`;
-    return `${progress} on ${row.locked_by ?? "?"}`;
+/** @param {StoredJob} job */
+function jobFacts(job) {
+  if (job.state === "running") {
+    const since = duration(secondsBetween(job.started_at ?? job.locked_at));
+    return `${job.progress === null ? since : `${percent(job.progress)} %`} on ${job.locked_by ?? "?"}`;
   }
-  if (row.state === "waiting") return `waits for ${row.waiting_on} ${row.waiting_on === 1 ? "job" : "jobs"}`;
-  if (row.state === "pending") return row.attempts ? `again after attempt ${row.attempts}` : "in the queue";
-  if (row.state === "cancelled") return "cancelled";
-  return `${row.state} in ${duration(between(row.started_at ?? row.created_at, row.finished_at))}`;
+  if (job.state === "waiting") return `waits for ${job.waiting_on} ${job.waiting_on === 1 ? "job" : "jobs"}`;
+  if (job.state === "pending") return job.attempts ? `again after attempt ${job.attempts}` : "in the queue";
+  if (job.state === "cancelled") return "cancelled";
+  return `${job.state} in ${duration(secondsBetween(job.started_at ?? job.created_at, job.finished_at))}`;
 }
 
-function curve({ from, to }, size) {
-  const [x1, y1] = [from.x + size.width + EDGE, from.y + size.height / 2 + EDGE];
-  const [x2, y2] = [to.x + EDGE, to.y + size.height / 2 + EDGE];
+/**
+ * @param {Edge} edge
+ * @param {Layout["nodeSize"]} nodeSize
+ */
+function curve({ from, to }, nodeSize) {
+  const [x1, y1] = [from.x + nodeSize.width + MARGIN, from.y + nodeSize.height / 2 + MARGIN];
+  const [x2, y2] = [to.x + MARGIN, to.y + nodeSize.height / 2 + MARGIN];
   const bend = Math.max(24, (x2 - x1) / 2);
   return `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`;
 }

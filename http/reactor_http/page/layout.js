@@ -1,180 +1,318 @@
-// Lays a pipeline out in layers. Pure: rows in, places out; graph.js draws them.
+// @ts-check
+// Lays a pipeline out in layers: rows in, positions out. graph.js draws them.
 //
-// A layer is the longest way from a job without predecessors. Jobs that look alike (same type, same layer, predecessors
-// and successors that look alike in turn) are folded into one node when they are many, so that 10,000 jobs are a few nodes.
+// A job's layer is the length of the longest path to it from a job without predecessors. Many jobs that are alike (same
+// type, same layer, predecessors and successors that are alike in turn) are folded into one node, so that 10,000 jobs
+// are a few nodes.
 
-export const SIZE = { width: 208, height: 60, tall: 76, across: 44, down: 14 };
+/** @import { Edge, GraphNode, Layout } from "./types.js" */
 
-/** {nodes: [{key, type, jobs, layer, x, y}], edges: [{from, to, chained}], nodeOf: Map, width, height} */
-export function layout(jobs, { fold = 12, most = 300 } = {}) {
+const NODE = { width: 208, height: 60, heightWithScope: 76 };
+const GAP = { across: 44, down: 14 };
+const ROUNDS = 6; // of comparing neighbours: how far jobs have to be alike around them
+const SWEEPS = 4;
+
+/**
+ * What the layout depends on.
+ *
+ * @typedef {object} Row
+ * @property {number} id
+ * @property {string | null} job_type
+ * @property {string | null} [scope]
+ * @property {number | null} parent_id
+ * @property {number[]} depends_on
+ */
+
+/**
+ * The jobs as a graph, all by job id.
+ *
+ * @typedef {object} JobGraph
+ * @property {Map<number, Row>} rows
+ * @property {Map<number, number[]>} predecessors
+ * @property {Map<number, number[]>} successors
+ * @property {Map<number, number>} layer
+ */
+
+/**
+ * @param {Row[]} jobs
+ * @param {{ foldAbove?: number, maxNodes?: number }} [options]
+ * @returns {Layout}
+ */
+export function layout(jobs, { foldAbove = 12, maxNodes = 300 } = {}) {
   const graph = connect(jobs);
-  const nodes = group(graph, fold, most);
+  const nodes = group(graph, foldAbove, maxNodes);
+  /** @type {Map<number, GraphNode>} */
   const nodeOf = new Map();
   for (const node of nodes) for (const id of node.jobs) nodeOf.set(id, node);
   const edges = join(graph, nodeOf);
-  // Scopes tell jobs of one type apart; where there are none, their line is not needed.
-  const height = jobs.some((job) => job.scope) ? SIZE.tall : SIZE.height;
-  return { nodes, edges, nodeOf, size: { ...SIZE, height }, ...place(nodes, edges, height) };
+  // Scopes distinguish jobs of one type; without scopes their line is not needed.
+  const height = jobs.some((job) => job.scope) ? NODE.heightWithScope : NODE.height;
+  return { nodes, edges, nodeSize: { width: NODE.width, height }, ...place(nodes, edges, height) };
 }
 
+/**
+ * The value of a key that is always there.
+ *
+ * @template Key, Value
+ * @param {Map<Key, Value>} map
+ * @param {Key} key
+ */
+const of = (map, key) => /** @type {Value} */ (map.get(key));
+
+/**
+ * @template Key, Item
+ * @param {Map<Key, Item[]>} map
+ * @param {Key} key
+ * @param {Item} item
+ */
+function append(map, key, item) {
+  const items = map.get(key);
+  if (items) items.push(item);
+  else map.set(key, [item]);
+}
+
+/**
+ * @param {Row[]} jobs
+ * @returns {JobGraph}
+ */
 function connect(jobs) {
   const rows = new Map(jobs.map((job) => [job.id, job]));
-  const before = new Map();
-  const after = new Map(jobs.map((job) => [job.id, []]));
+  /** @type {Map<number, number[]>} */
+  const predecessors = new Map();
+  /** @type {Map<number, number[]>} */
+  const successors = new Map(jobs.map((job) => [job.id, []]));
   for (const job of jobs) {
     const found = new Set(job.depends_on.filter((id) => rows.has(id)));
-    if (rows.has(job.parent_id)) found.add(job.parent_id);
-    before.set(job.id, [...found]);
-    for (const id of found) after.get(id).push(job.id);
+    if (job.parent_id !== null && rows.has(job.parent_id)) found.add(job.parent_id);
+    predecessors.set(job.id, [...found]);
+    for (const id of found) append(successors, id, job.id);
   }
-  return { rows, before, after, layer: layers(rows, before, after) };
+  return { rows, predecessors, successors, layer: layers(predecessors, successors) };
 }
 
-function layers(rows, before, after) {
+/**
+ * @param {Map<number, number[]>} predecessors
+ * @param {Map<number, number[]>} successors
+ */
+function layers(predecessors, successors) {
+  /** @type {Map<number, number>} */
   const layer = new Map();
-  const left = new Map([...before].map(([id, all]) => [id, all.length]));
-  const ready = [...rows.keys()].filter((id) => !left.get(id));
+  const unplaced = new Map([...predecessors].map(([id, all]) => [id, all.length]));
+  const ready = [...predecessors.keys()].filter((id) => !unplaced.get(id));
   for (const id of ready) layer.set(id, 0);
-  for (let next = 0; next < ready.length; next += 1) {
-    for (const id of after.get(ready[next])) {
-      layer.set(id, Math.max(layer.get(id) ?? 0, layer.get(ready[next]) + 1));
-      left.set(id, left.get(id) - 1);
-      if (!left.get(id)) ready.push(id);
+  // The list grows while it is read.
+  for (const done of ready) {
+    for (const id of of(successors, done)) {
+      layer.set(id, Math.max(layer.get(id) ?? 0, of(layer, done) + 1));
+      unplaced.set(id, of(unplaced, id) - 1);
+      if (!unplaced.get(id)) ready.push(id);
     }
   }
   return layer;
 }
 
-function group(graph, fold, most) {
-  const kind = (id) => graph.rows.get(id).job_type ?? "";
-  const fine = classes(graph, (id) => `${graph.layer.get(id)} ${kind(id)}`, 6);
-  for (const [found, limit] of [
-    [fine, fold],
-    [fine, 1],
-  ]) {
-    const nodes = toNodes(graph, found, limit);
-    if (nodes.length <= most) return nodes;
+/**
+ * The nodes: as few jobs folded as `maxNodes` allows.
+ *
+ * @param {JobGraph} graph
+ * @param {number} foldAbove
+ * @param {number} maxNodes
+ */
+function group(graph, foldAbove, maxNodes) {
+  /** @param {number} layersPerBand */
+  const label = (layersPerBand) => /** @param {number} id */ (id) =>
+    `${Math.floor(of(graph.layer, id) / layersPerBand)} ${of(graph.rows, id).job_type ?? ""}`;
+  const alike = classes(graph, label(1), ROUNDS);
+  for (const limit of [foldAbove, 1]) {
+    const nodes = toNodes(graph, alike, limit);
+    if (nodes.length <= maxNodes) return nodes;
   }
-  const coarse = classes(graph, (id) => `${graph.layer.get(id)} ${kind(id)}`, 0);
-  let nodes = toNodes(graph, coarse, 1);
-  // A chain of thousands: neighbouring layers share a node.
-  for (let band = 2; nodes.length > most; band *= 2) {
-    nodes = toNodes(
-      graph,
-      classes(graph, (id) => `${Math.floor(graph.layer.get(id) / band)} ${kind(id)}`, 0),
-      1,
-      band,
-    );
+  let nodes = toNodes(graph, classes(graph, label(1), 0), 1);
+  // In a chain of thousands, neighbouring layers share a node.
+  for (let band = 2; nodes.length > maxNodes; band *= 2) {
+    nodes = toNodes(graph, classes(graph, label(band), 0), 1, band);
     if (band > graph.rows.size) break;
   }
   return nodes;
 }
 
-/** Job id -> class: alike at first by `label`, then, round by round, only if their neighbours are alike, too. */
-function classes({ rows, before, after }, label, rounds) {
-  let names = new Map([...rows.keys()].map((id) => [id, label(id)]));
-  let colours = number(names);
+/**
+ * The class of each job. Jobs of one class have the same label and, after each round, neighbours of the same classes.
+ *
+ * @param {JobGraph} graph
+ * @param {(id: number) => string} label
+ * @param {number} rounds
+ * @returns {Map<number, number>}
+ */
+function classes({ rows, predecessors, successors }, label, rounds) {
+  const ids = [...rows.keys()];
+  let current = toNumbers(ids, label);
   for (let round = 0; round < rounds; round += 1) {
-    const about = (ids) => [...new Set(ids.map((id) => colours.of.get(id)))].sort((a, b) => a - b).join(",");
-    names = new Map(
-      [...rows.keys()].map((id) => [id, `${colours.of.get(id)}|${about(before.get(id))}|${about(after.get(id))}`]),
+    const classOf = current.classOf;
+    /** @param {number[]} neighbours */
+    const classesOf = (neighbours) =>
+      [...new Set(neighbours.map((id) => of(classOf, id)))].sort((a, b) => a - b).join(",");
+    const next = toNumbers(
+      ids,
+      (id) => `${classOf.get(id)}|${classesOf(of(predecessors, id))}|${classesOf(of(successors, id))}`,
     );
-    const next = number(names);
-    const settled = next.count === colours.count;
-    colours = next;
-    if (settled) break;
+    const isStable = next.count === current.count;
+    current = next;
+    if (isStable) break;
   }
-  return colours.of;
+  return current.classOf;
 }
 
-function number(names) {
+/**
+ * Equal labels get equal numbers.
+ *
+ * @param {number[]} ids
+ * @param {(id: number) => string} label
+ */
+function toNumbers(ids, label) {
+  /** @type {Map<string, number>} */
   const numbers = new Map();
-  const of = new Map();
-  for (const [id, name] of names) {
-    if (!numbers.has(name)) numbers.set(name, numbers.size);
-    of.set(id, numbers.get(name));
+  /** @type {Map<number, number>} */
+  const classOf = new Map();
+  for (const id of ids) {
+    const text = label(id);
+    const number = numbers.get(text) ?? numbers.size;
+    numbers.set(text, number);
+    classOf.set(id, number);
   }
-  return { of, count: numbers.size };
+  return { classOf, count: numbers.size };
 }
 
-function toNodes({ rows, layer }, found, limit, band = 1) {
+/**
+ * @param {JobGraph} graph
+ * @param {Map<number, number>} classOf
+ * @param {number} limit classes with more jobs than this become one node
+ * @param {number} [layersPerBand]
+ */
+function toNodes({ rows, layer }, classOf, limit, layersPerBand = 1) {
+  /** @type {Map<number, number[]>} */
   const members = new Map();
-  for (const [id, colour] of found) members.has(colour) ? members.get(colour).push(id) : members.set(colour, [id]);
+  for (const [id, number] of classOf) append(members, number, id);
+  /** @type {GraphNode[]} */
   const nodes = [];
   for (const ids of members.values()) {
-    const first = ids[0];
-    const at = Math.floor(layer.get(first) / band);
-    const node = (jobs, key) => nodes.push({ key, type: rows.get(jobs[0]).job_type, jobs, layer: at, order: jobs[0] });
-    if (ids.length > limit) node(ids, `group-${at}-${first}`);
-    else for (const id of ids) node([id], `job-${id}`);
+    const at = Math.floor(of(layer, ids[0]) / layersPerBand);
+    /**
+     * @param {number[]} jobs
+     * @param {string} key
+     */
+    const add = (jobs, key) => {
+      const position = { row: 0, column: 0, x: 0, y: 0 };
+      nodes.push({ key, type: of(rows, jobs[0]).job_type, jobs, layer: at, order: jobs[0], ...position });
+    };
+    if (ids.length > limit) add(ids, `group-${at}-${ids[0]}`);
+    else for (const id of ids) add([id], `job-${id}`);
   }
   return nodes;
 }
 
-function join({ before, rows }, nodeOf) {
+/**
+ * @param {JobGraph} graph
+ * @param {Map<number, GraphNode>} nodeOf
+ * @returns {Edge[]}
+ */
+function join({ predecessors, rows }, nodeOf) {
+  /** @type {Map<string, Edge>} */
   const edges = new Map();
-  for (const [id, all] of before) {
+  for (const [id, all] of predecessors) {
     for (const other of all) {
-      const from = nodeOf.get(other);
-      const to = nodeOf.get(id);
-      const key = `${from.key} ${to.key}`;
-      const row = rows.get(id);
-      const chained = other === row.parent_id && !row.depends_on.includes(other);
+      const from = of(nodeOf, other);
+      const to = of(nodeOf, id);
       if (from === to) continue;
-      if (!edges.has(key)) edges.set(key, { from, to, chained });
-      else if (!chained) edges.get(key).chained = false;
+      const row = of(rows, id);
+      const chained = other === row.parent_id && !row.depends_on.includes(other);
+      const key = `${from.key} ${to.key}`;
+      const known = edges.get(key);
+      edges.set(key, { from, to, chained: chained && (known?.chained ?? true) });
     }
   }
   return [...edges.values()];
 }
 
-function place(nodes, edges, tall) {
-  const columns = [];
-  for (const node of nodes) (columns[node.layer] ??= []).push(node);
-  const filled = columns.filter(Boolean);
-  const near = { from: new Map(), to: new Map() };
-  for (const { from, to } of edges) {
-    (near.to.get(to) ?? near.to.set(to, []).get(to)).push(from);
-    (near.from.get(from) ?? near.from.set(from, []).get(from)).push(to);
-  }
-  for (const column of filled)
-    column
-      .sort((a, b) => a.order - b.order)
-      .forEach((node, index) => {
-        node.row = index;
-      });
-  // Each node goes near the middle of its neighbours: fewer edges cross.
-  for (let sweep = 0; sweep < 4; sweep += 1) {
-    const side = sweep % 2 ? near.from : near.to;
-    for (const column of sweep % 2 ? [...filled].reverse() : filled) {
-      const middle = new Map(
-        column.map((node) => [node, mean((side.get(node) ?? []).map(share(filled)), share(filled)(node))]),
-      );
-      column
-        .sort((a, b) => middle.get(a) - middle.get(b) || a.order - b.order)
-        .forEach((node, index) => {
-          node.row = index;
-        });
-    }
-  }
-  const tallest = Math.max(1, ...filled.map((column) => column.length));
-  const { width, across, down } = SIZE;
-  filled.forEach((column, index) => {
-    const free = ((tallest - column.length) * (tall + down)) / 2;
+/**
+ * Gives each node its position.
+ *
+ * @param {GraphNode[]} nodes
+ * @param {Edge[]} edges
+ * @param {number} nodeHeight
+ */
+function place(nodes, edges, nodeHeight) {
+  const columns = toColumns(nodes);
+  orderRows(columns, edges);
+  const tallest = Math.max(1, ...columns.map((column) => column.length));
+  for (const column of columns) {
+    const free = ((tallest - column.length) * (nodeHeight + GAP.down)) / 2;
     for (const node of column) {
-      node.column = index;
-      node.x = index * (width + across);
-      node.y = free + node.row * (tall + down);
+      node.x = node.column * (NODE.width + GAP.across);
+      node.y = free + node.row * (nodeHeight + GAP.down);
     }
-  });
-  return { columns: filled, width: filled.length * (width + across) - across, height: tallest * (tall + down) - down };
+  }
+  return {
+    columns,
+    width: columns.length * (NODE.width + GAP.across) - GAP.across,
+    height: tallest * (nodeHeight + GAP.down) - GAP.down,
+  };
 }
 
-const mean = (values, otherwise) =>
-  values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : otherwise;
+/** @param {GraphNode[]} nodes */
+function toColumns(nodes) {
+  /** @type {GraphNode[][]} */
+  const byLayer = [];
+  for (const node of nodes) (byLayer[node.layer] ??= []).push(node);
+  const columns = byLayer.filter(Boolean);
+  columns.forEach((column, index) => {
+    for (const node of column) node.column = index;
+  });
+  return columns;
+}
 
-/** A node's place in its layer from 0 to 1, so that layers of different lengths compare. */
-const share = (columns) => (node) => {
-  const column = columns.find((all) => all[0].layer === node.layer);
-  return (node.row + 0.5) / column.length;
-};
+/**
+ * Moves each node near the middle of its neighbours, so that fewer edges cross.
+ *
+ * @param {GraphNode[][]} columns
+ * @param {Edge[]} edges
+ */
+function orderRows(columns, edges) {
+  /** @type {Map<GraphNode, GraphNode[]>} */
+  const before = new Map();
+  /** @type {Map<GraphNode, GraphNode[]>} */
+  const after = new Map();
+  for (const { from, to } of edges) {
+    append(before, to, from);
+    append(after, from, to);
+  }
+  /**
+   * A node's place in its column from 0 to 1, so that columns of different lengths compare.
+   *
+   * @param {GraphNode} node
+   */
+  const place = (node) => (node.row + 0.5) / columns[node.column].length;
+  for (const column of columns) sortRows(column, () => 0);
+  for (let sweep = 0; sweep < SWEEPS; sweep += 1) {
+    const isBackward = sweep % 2 === 1;
+    const neighbours = isBackward ? after : before;
+    for (const column of isBackward ? [...columns].reverse() : columns) {
+      const middle = new Map(column.map((node) => [node, mean((neighbours.get(node) ?? [node]).map(place))]));
+      sortRows(column, (node) => of(middle, node));
+    }
+  }
+}
+
+/**
+ * @param {GraphNode[]} column
+ * @param {(node: GraphNode) => number} rank
+ */
+function sortRows(column, rank) {
+  column.sort((a, b) => rank(a) - rank(b) || a.order - b.order);
+  column.forEach((node, index) => {
+    node.row = index;
+  });
+}
+
+/** @param {number[]} values */
+const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;

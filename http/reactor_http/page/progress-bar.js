@@ -1,22 +1,33 @@
-// A progress bar: one fill, or one part per state.
+// @ts-check
+// Progress bars: one fill, or one part per state.
 
 import { h, setAttribute } from "./dom.js";
 
+/** @import { JobState, StateCounts } from "./types.js" */
+
+/** @type {JobState[]} */
 const ORDER = ["completed", "partial", "failed", "cancelled", "running", "pending", "waiting"];
 
-/** Whole percents, rounded down: only what is done is 100. (29 of 100 is 28.999999999999996 of them, as JavaScript reckons.) */
+/**
+ * Whole percents, rounded down, so that only a completed job shows 100. In floating point, 29 of 100 is
+ * 28.999999999999996 %: a small addition makes it 29.
+ *
+ * @param {number} fraction
+ */
 export const percent = (fraction) => Math.floor(fraction * 100 + 1e-6);
 
-export function bar(label) {
+/** @param {string} label */
+export function progressBar(label) {
   const fill = h("span", { class: "fill" });
-  const element = h(
-    "span",
-    { class: "bar", role: "progressbar", "aria-label": label, "aria-valuemin": 0, "aria-valuemax": 100 },
-    fill,
-  );
+  const range = { "aria-valuemin": 0, "aria-valuemax": 100 };
+  const element = h("span", { class: "bar", role: "progressbar", "aria-label": label, ...range }, fill);
   return {
     element,
-    set(fraction, state = "running") {
+    /**
+     * @param {number | null} fraction
+     * @param {JobState} state
+     */
+    set(fraction, state) {
       setAttribute(element, "aria-valuenow", percent(fraction ?? 0));
       fill.style.width = `${percent((fraction ?? 0) * 10) / 10}%`;
       fill.className = `fill is-${state}`;
@@ -24,22 +35,22 @@ export function bar(label) {
   };
 }
 
-/** Shares of the whole by state, e.g. of a pipeline's jobs; the words for it stand in `aria-label`. */
-export function shares() {
-  const parts = new Map(ORDER.map((state) => [state, h("span", { class: `part is-${state}` })]));
-  const element = h("span", { class: "bar shares", role: "img" }, [...parts.values()]);
+/** The share of each state, e.g. among a pipeline's jobs. Its label gives the numbers. */
+export function stateBar() {
+  const parts = ORDER.map((state) => ({ state, part: h("span", { class: `part is-${state}` }) }));
+  const element = h("span", { class: "bar shares", role: "img" }, ...parts.map(({ part }) => part));
   return {
     element,
+    /** @param {StateCounts} counts */
     set(counts) {
-      const all = ORDER.reduce((sum, state) => sum + (counts[state] ?? 0), 0);
-      for (const [state, part] of parts) {
-        const share = counts[state] ?? 0;
-        part.hidden = !share;
-        // One failure among thousands must still be seen.
-        part.style.flex = `${share} 0 ${share ? "3px" : "0px"}`;
+      for (const { state, part } of parts) {
+        const count = counts[state];
+        part.hidden = !count;
+        // The minimum width keeps one failure among thousands visible.
+        part.style.flex = `${count} 0 ${count ? "3px" : "0px"}`;
       }
-      const words = ORDER.filter((state) => counts[state]).map((state) => `${counts[state]} ${state}`);
-      setAttribute(element, "aria-label", all ? words.join(", ") : "no jobs");
+      const label = ORDER.filter((state) => counts[state]).map((state) => `${counts[state]} ${state}`);
+      setAttribute(element, "aria-label", label.join(", ") || "no jobs");
     },
   };
 }

@@ -1,42 +1,51 @@
-// Draws at most once per frame, however many events arrive.
+// @ts-check
+// Redraws at most once per frame, however many events arrive.
 
-/** `draw` is called in a frame soon after `request`; at least `gap()` milliseconds after the last time. */
-export class Frame {
+const TICK_MS = 1000;
+
+export class Redraw {
   #draw;
-  #gap;
-  #asked = false;
-  #last = 0;
-  #timer = null;
-  #closed = false;
+  #minGapMs;
+  #isRequested = false;
+  #isClosed = false;
+  #lastDrawn = 0;
+  /** @type {number | undefined} */
+  #timer;
   #tick;
 
-  constructor(draw, gap = () => 0) {
+  /**
+   * `draw` is called in a frame soon after `request`, and at least `minGapMs()` after the previous call.
+   *
+   * @param {() => void} draw
+   * @param {() => number} [minGapMs]
+   */
+  constructor(draw, minGapMs = () => 0) {
     this.#draw = draw;
-    this.#gap = gap;
+    this.#minGapMs = minGapMs;
     // Ages and durations grow without any event.
-    this.#tick = setInterval(() => this.request(), 1000);
+    this.#tick = setInterval(() => this.request(), TICK_MS);
   }
 
   request() {
-    if (this.#asked || this.#closed) return;
-    this.#asked = true;
-    const wait = this.#last + this.#gap() - performance.now();
-    if (wait > 0) this.#timer = setTimeout(() => this.#soon(), wait);
-    else this.#soon();
-  }
-
-  #soon() {
-    requestAnimationFrame(() => {
-      this.#asked = false;
-      if (this.#closed) return;
-      this.#draw();
-      this.#last = performance.now();
-    });
+    if (this.#isRequested || this.#isClosed) return;
+    this.#isRequested = true;
+    const wait = this.#lastDrawn + this.#minGapMs() - performance.now();
+    if (wait > 0) this.#timer = setTimeout(() => this.#drawInNextFrame(), wait);
+    else this.#drawInNextFrame();
   }
 
   close() {
-    this.#closed = true;
+    this.#isClosed = true;
     clearTimeout(this.#timer);
     clearInterval(this.#tick);
+  }
+
+  #drawInNextFrame() {
+    requestAnimationFrame(() => {
+      this.#isRequested = false;
+      if (this.#isClosed) return;
+      this.#draw();
+      this.#lastDrawn = performance.now();
+    });
   }
 }

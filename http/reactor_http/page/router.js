@@ -1,44 +1,58 @@
-// The address says what is shown, so that a view can be shared, and back and forward work.
+// @ts-check
+// Keeps what is shown in the page's address, so that a view can be shared, and back and forward work.
 
+/** @import { Params } from "./types.js" */
+
+/** @type {Set<() => void>} */
 const listeners = new Set();
 
-/** What the address asks for, e.g. {view: "pipelines", state: "failed"}. */
-export const read = () => Object.fromEntries(new URLSearchParams(location.search));
+/**
+ * The query of the address, e.g. {view: "overview", minutes: "60"}.
+ *
+ * @returns {Params}
+ */
+export const readParams = () => Object.fromEntries(new URLSearchParams(location.search));
 
-/** The address of a view; what is empty is left out. */
-export function to(params) {
-  const kept = Object.entries(params).filter(([, value]) => value !== null && value !== undefined && value !== "");
-  const query = new URLSearchParams(kept).toString();
-  return query ? `?${query}` : location.pathname;
+/**
+ * The address of a view. Empty parameters are left out.
+ *
+ * @param {Record<string, string | number | null | undefined> | Params} params
+ */
+export function hrefTo(params) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(params)) {
+    if (value !== null && value !== undefined && value !== "") query.set(name, String(value));
+  }
+  const text = query.toString();
+  return text ? `?${text}` : location.pathname;
 }
 
-export function go(params, { replace = false } = {}) {
-  const target = to(params);
+/**
+ * Shows another view. `replace`: without an entry of its own in the browser's history.
+ *
+ * @param {Record<string, string | number | null | undefined> | Params} params
+ * @param {{ replace?: boolean }} [options]
+ */
+export function navigate(params, { replace = false } = {}) {
+  const target = hrefTo(params);
   if (target === (location.search || location.pathname)) return;
   history[replace ? "replaceState" : "pushState"](null, "", target);
   for (const listener of listeners) listener();
 }
 
-export function onMove(listener) {
+/** @param {() => void} listener */
+export function onNavigate(listener) {
   listeners.add(listener);
   addEventListener("popstate", listener);
 }
 
-/** Our own links change the view without loading the page; with a modifier key they open a tab, as any link does. */
-export function followLinks() {
+/** Links marked with data-view change the view without loading the page; with a modifier key they act as any link. */
+export function interceptLinks() {
   document.addEventListener("click", (event) => {
-    const link = event.target.closest?.("a[data-view]");
-    if (
-      !link ||
-      event.defaultPrevented ||
-      event.button ||
-      event.ctrlKey ||
-      event.metaKey ||
-      event.shiftKey ||
-      event.altKey
-    )
-      return;
+    const link = event.target instanceof Element ? event.target.closest("a[data-view]") : null;
+    if (!(link instanceof HTMLAnchorElement) || event.defaultPrevented || event.button) return;
+    if (event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
     event.preventDefault();
-    go(Object.fromEntries(new URLSearchParams(link.search)));
+    navigate(Object.fromEntries(new URLSearchParams(link.search)));
   });
 }
