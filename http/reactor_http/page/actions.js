@@ -27,7 +27,7 @@ const JOB_ACTIONS = [
   {
     name: "cancel",
     label: "Cancel",
-    text: "It is stopped if it runs, and jobs that need its completion are cancelled too.",
+    text: "Stops the job if it is running, and cancels the jobs that depend on its completion.",
     isOffered: (job) => !TERMINAL.has(job.state),
     isDestructive: true,
     asksReason: true,
@@ -36,16 +36,16 @@ const JOB_ACTIONS = [
     name: "retry",
     label: "Retry",
     text:
-      "It runs again with a fresh number of attempts. Steps that are done are not done again. " +
-      "Jobs that were cancelled because of it wait again.",
+      "Runs the job again with a fresh quota of attempts. Completed steps are not run again. " +
+      "Jobs that were cancelled because of it are restored.",
     isOffered: (job) => TERMINAL.has(job.state),
   },
   {
     name: "recover",
     label: "Recover",
     text:
-      "For a job whose worker is dead: it is taken from that worker and runs elsewhere. " +
-      "The server refuses this while the worker lives.",
+      "Releases a job whose worker is dead, so that another worker runs it. " +
+      "The server refuses if the worker is alive.",
     isOffered: (job) => job.state === "running",
   },
 ];
@@ -55,7 +55,7 @@ const PIPELINE_ACTIONS = [
   {
     name: "cancel",
     label: "Cancel pipeline",
-    text: "All of its jobs that have not ended are cancelled. Running ones are stopped.",
+    text: "Cancels all jobs that have not finished. Running jobs are stopped.",
     isOffered: (pipeline) => pipeline.state === "running",
     isDestructive: true,
     asksReason: true,
@@ -63,13 +63,13 @@ const PIPELINE_ACTIONS = [
   {
     name: "retry",
     label: "Retry pipeline",
-    text: "All of its jobs that failed, ended partially or were cancelled run again. Completed ones stay as they are.",
+    text: "Runs all failed, partial and cancelled jobs again. Completed jobs are not run again.",
     isOffered: (pipeline) => pipeline.failed + pipeline.partial + pipeline.cancelled > 0,
   },
 ];
 
 /** @type {Record<ActionName, string>} */
-const RESULTS = { cancel: "cancelled", retry: "put back to run again", recover: "taken from its dead worker" };
+const RESULTS = { cancel: "cancelled", retry: "will run again", recover: "recovered" };
 
 /** @param {App} app */
 export const jobButtons = (app) =>
@@ -139,5 +139,5 @@ function resultText(name, subject, answer) {
   const count = Object.keys(answer.jobs ?? {}).length;
   const start = subject.charAt(0).toUpperCase() + subject.slice(1);
   if (!answer.jobs || count === 1) return `${start}: ${RESULTS[name]}.`;
-  return count ? `${start}: ${count} jobs ${RESULTS[name]}.` : `${start}: there was nothing to do.`;
+  return count ? `${start}: ${count} jobs ${RESULTS[name]}.` : `${start}: no job changed.`;
 }

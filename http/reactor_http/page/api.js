@@ -26,14 +26,14 @@ export class Refused extends Error {
     this.problem = problem;
   }
 
-  /** What happened, and what to do. */
+  /** The error and its remedy. */
   get description() {
     const fields = (this.problem.errors ?? []).map((error) => `${error.field}: ${error.message}`);
     return [this.message, this.problem.remedy, ...fields].filter(Boolean).join(" ");
   }
 }
 
-/** No answer came. */
+/** The server did not answer. */
 export class Unreachable extends Error {
   constructor() {
     super("The server does not answer.");
@@ -147,7 +147,7 @@ const get = (path) => call("GET", path);
  * @param {"GET" | "POST"} method
  * @param {string} path
  * @param {object} [body]
- * @returns {Promise<any>} parsed JSON: the functions above say what it is
+ * @returns {Promise<any>} parsed JSON, typed by the functions above
  */
 async function call(method, path, body) {
   const response = await send(method, path, body);

@@ -38,16 +38,16 @@ function makeApp(me) {
    * @param {string} path
    * @param {string | null} pipelineId
    * @param {(name: string, data: unknown) => void} onEvent
-   * @param {(message: string) => void} [onGone]
+   * @param {(message: string) => void} [onUnavailable]
    */
-  const openStream = (path, pipelineId, onEvent, onGone) => {
+  const openStream = (path, pipelineId, onEvent, onUnavailable) => {
     const stream = new Stream(path, {
       pipelineId,
       needsToken: me.needs_token,
       onEvent,
       onState(state, details) {
         connectionStatus.set(state, details, () => stream.retry());
-        if (state === "gone") onGone?.(details.message ?? "");
+        if (state === "unavailable") onUnavailable?.(details.message ?? "");
       },
     });
     return stream;
@@ -55,15 +55,20 @@ function makeApp(me) {
   return {
     may: (permission) => me.permissions.includes(permission),
     setTitle,
-    openPipelineStream: (id, onEvent, onGone) =>
+    openPipelineStream: (id, onEvent, onUnavailable) =>
       openStream(
         `v1/pipelines/${encodeURIComponent(id)}/events`,
         id,
         (name, data) => onEvent(/** @type {PipelineEvent} */ ({ name, data })),
-        onGone,
+        onUnavailable,
       ),
-    openPipelinesStream: (onEvent, onGone) =>
-      openStream("v1/events", null, (name, data) => onEvent(/** @type {PipelinesEvent} */ ({ name, data })), onGone),
+    openPipelinesStream: (onEvent, onUnavailable) =>
+      openStream(
+        "v1/events",
+        null,
+        (name, data) => onEvent(/** @type {PipelinesEvent} */ ({ name, data })),
+        onUnavailable,
+      ),
   };
 }
 

@@ -91,7 +91,7 @@ export function chart({ title, unit, series, from, to, gap, width = 480, whole =
     marks,
     times,
     lines,
-    values.length ? null : svg("text", empty, "nothing in this time"),
+    values.length ? null : svg("text", empty, "no data"),
   );
   return h("figure", { class: "chart" }, caption(title, unit, series), picture);
 }
@@ -130,7 +130,7 @@ const timeLabel = (at, span) => (span < TEN_MINUTES ? clock(at) : clock(at).repl
 function label(title, unit, series, format) {
   const newest = series.map(({ name, points }) => {
     const [at, value] = points.findLast((point) => point[1] !== null) ?? [0, null];
-    return `${name}: ${value === null ? "nothing known" : `${format(value)} ${unit} at ${clock(at)}`}`;
+    return `${name}: ${value === null ? "no data" : `${format(value)} ${unit} at ${clock(at)}`}`;
   });
   return `${title}. ${newest.join("; ")}`;
 }

@@ -14,19 +14,19 @@ const LABELS = {
   "catching up": "Catching up",
   reconnecting: "Reconnecting",
   paused: "Paused",
-  gone: "Not available",
+  unavailable: "Unavailable",
 };
 
 export class ConnectionStatus {
   #label = h("span", {}, "Connecting");
   #message = h("span", {});
-  #button = h("button", { class: "button small", type: "button", click: () => this.#retry?.() }, "Try now");
+  #button = h("button", { class: "button small", type: "button", click: () => this.#retry?.() }, "Retry now");
   /** @type {ConnectionState} */
   #state = "connecting";
   /** @type {ConnectionDetails} */
   #details = {};
   /**
-   * When what is shown was last live.
+   * When the data was last live.
    *
    * @type {number | null}
    */
@@ -44,7 +44,7 @@ export class ConnectionStatus {
   /**
    * @param {ConnectionState} state
    * @param {ConnectionDetails} details
-   * @param {() => void} retry what the button does
+   * @param {() => void} retry called by the button
    */
   set(state, details, retry) {
     if (this.#state === "live" && state !== "live") this.#liveUntil = now();
@@ -60,7 +60,7 @@ export class ConnectionStatus {
     this.banner.hidden = !this.#hasBanner();
     if (this.banner.hidden) return;
     this.#button.hidden = this.#state === "stale";
-    const asOf = this.#liveUntil ? ` What you see is from ${clock(this.#liveUntil)}.` : "";
+    const asOf = this.#liveUntil ? ` Data as of ${clock(this.#liveUntil)}.` : "";
     setText(this.#message, `${this.#details.message ?? "The connection was lost."}${asOf} ${this.#nextStep()}`);
   }
 
@@ -71,8 +71,8 @@ export class ConnectionStatus {
   }
 
   #nextStep() {
-    if (this.#state === "stale") return "Its return will be told here.";
+    if (this.#state === "stale") return "This page updates when it answers again.";
     const seconds = Math.ceil(((this.#details.retryAt ?? 0) - Date.now()) / 1000);
-    return seconds > 0 ? `Trying again in ${seconds} s.` : "Trying again …";
+    return seconds > 0 ? `Retrying in ${seconds} s.` : "Retrying …";
   }
 }

@@ -52,12 +52,12 @@ function openDialog({ title, content, buttons, onOpen }) {
  */
 export function confirm({ title, text, action, isDestructive = false, asksReason = false }) {
   const input = h("input", { type: "text", maxlength: 500, autocomplete: "off" });
-  const label = "Reason, for those who look later (optional)";
+  const label = "Reason (optional)";
   const result = () => ({ reason: input.value.trim() || null });
   /** @type {HTMLElement[]} */
   const content = [h("p", {}, text)];
   if (asksReason) content.push(h("label", { class: "field" }, label, input));
-  const kind = isDestructive ? "button grave" : "button primary";
+  const kind = isDestructive ? "button danger" : "button primary";
   const confirmButton = h("button", { class: kind, type: "button" }, action);
   return openDialog({
     title,
@@ -84,17 +84,17 @@ export async function askForToken(wasRefused) {
   const input = h("input", { type: "password", autocomplete: "off", spellcheck: "false" });
   /** @type {HTMLElement[]} */
   const content = [
-    h("p", {}, "This server shows pipelines to those who have a token. It is kept in this tab until you close it."),
+    h("p", {}, "This server requires a token. It is kept in this tab until you close it."),
     h("label", { class: "field" }, "Token", input),
   ];
-  if (wasRefused) content.unshift(h("p", { class: "wrong", role: "alert" }, "The server did not accept that token."));
+  if (wasRefused) content.unshift(h("p", { class: "danger", role: "alert" }, "The server did not accept this token."));
   /** @param {(token: string) => void} finish */
   const submit = (finish) => input.value.trim() && finish(input.value.trim());
   const token = await openDialog({
-    title: "Who are you?",
+    title: "Sign in",
     content,
     buttons: (finish) => [
-      h("button", { class: "button primary", type: "button", click: () => submit(finish) }, "Continue"),
+      h("button", { class: "button primary", type: "button", click: () => submit(finish) }, "Sign in"),
     ],
     onOpen: (dialog, finish) => {
       keepOpen(dialog);

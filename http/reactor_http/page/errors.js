@@ -33,16 +33,16 @@ function failedSteps(store, job) {
 export class Errors {
   #store;
   /**
-   * By job id: an item stays in place while others come, so that it keeps focus and scroll position.
+   * By job id: an item whose job is unchanged stays, with its focus and scroll position.
    *
    * @type {Map<number, Item>}
    */
   #items = new Map();
   #list = h("ul", { class: "errors" });
   #moreCount = h("span", {});
-  #moreLink = h("a", { "data-view": true }, "all that failed");
+  #moreLink = h("a", { "data-view": true }, "Show all failed jobs");
   #more = h("p", { class: "muted" }, this.#moreCount, this.#moreLink);
-  #empty = h("p", { class: "empty" }, "Nothing has gone wrong.");
+  #empty = h("p", { class: "empty" }, "No errors.");
   element = h("section", { "aria-label": "Errors" }, this.#list, this.#more, this.#empty);
 
   /** @param {PipelineStore} store */
@@ -61,7 +61,7 @@ export class Errors {
     this.#list.hidden = !jobs.length;
     this.#empty.hidden = jobs.length > 0;
     this.#more.hidden = jobs.length <= MAX_JOBS;
-    setText(this.#moreCount, `and ${number(jobs.length - MAX_JOBS)} more: `);
+    setText(this.#moreCount, `and ${number(jobs.length - MAX_JOBS)} more. `);
     setAttribute(this.#moreLink, "href", hrefTo({ ...params, tab: "jobs", state: "failed", job: null }));
   }
 
@@ -87,7 +87,7 @@ export class Errors {
 function makeItem(job, steps) {
   const link = h("a", { "data-view": true }, `${job.job_type ?? "(adopted row)"} #${job.id}`);
   const since = h("span", { class: "muted" });
-  const facts = h("span", { class: "muted" }, ` ${outcome(job)}, on ${job.locked_by ?? "no pod"}`);
+  const facts = h("span", { class: "muted" }, ` ${outcome(job)}${job.locked_by ? `, on ${job.locked_by}` : ""}`);
   const element = h(
     "li",
     {},
@@ -98,7 +98,7 @@ function makeItem(job, steps) {
       .map((step) =>
         h(
           "div",
-          { class: "broken-step" },
+          { class: "failed-step" },
           h("p", {}, shape("failed", "failed"), ` step ${step.name}`),
           errorText(step.error ?? "no message", `Error of step ${step.name}`),
         ),
@@ -130,7 +130,7 @@ function outcome({ state, attempts, error }) {
   if (state === "running") {
     // The error is the previous attempt's. Without one, a step failed in the attempt that runs.
     const previous = error && attempts > 1 ? `attempt ${attempts - 1} failed, ` : "";
-    return `${previous}attempt ${attempts} runs`;
+    return `${previous}attempt ${attempts} running`;
   }
-  return error && attempts ? `attempt ${attempts} failed, it is tried again` : "is to run again";
+  return error && attempts ? `attempt ${attempts} failed, will be retried` : "will run again";
 }

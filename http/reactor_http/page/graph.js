@@ -50,7 +50,7 @@ export class Graph {
   #tabStop = null;
   #lines = svg("svg", { "aria-hidden": "true", class: "edges" });
   #canvas = h("div", { class: "canvas" });
-  #label = "Graph of the jobs. Arrow keys go from one to the next.";
+  #label = "Graph of the jobs. Use the arrow keys to move between them.";
   element = h("div", { class: "graph", role: "group", "aria-label": this.#label }, this.#canvas);
 
   /**
@@ -233,7 +233,7 @@ function singleNode() {
 /** The node of many jobs. */
 function foldedNode() {
   const bar = stateBar();
-  const parts = nodeParts("node many", bar.element);
+  const parts = nodeParts("node folded", bar.element);
   return {
     element: parts.element,
     /**
@@ -288,7 +288,7 @@ function countFacts(counts) {
   /** @type {JobState[]} */
   const order = ["failed", "partial", "running", "cancelled"];
   const others = order.filter((state) => counts[state]).map((state) => `${number(counts[state])} ${state}`);
-  return [`${number(counts.completed)} done`, ...others].join(", ");
+  return [`${number(counts.completed)} completed`, ...others].join(", ");
 }
 
 /** @param {StoredJob} job */
@@ -297,8 +297,8 @@ function jobFacts(job) {
     const since = duration(secondsBetween(job.started_at ?? job.locked_at));
     return `${job.progress === null ? since : `${percent(job.progress)} %`} on ${job.locked_by ?? "?"}`;
   }
-  if (job.state === "waiting") return `waits for ${job.waiting_on} ${job.waiting_on === 1 ? "job" : "jobs"}`;
-  if (job.state === "pending") return job.attempts ? `again after attempt ${job.attempts}` : "in the queue";
+  if (job.state === "waiting") return `waiting for ${job.waiting_on} ${job.waiting_on === 1 ? "job" : "jobs"}`;
+  if (job.state === "pending") return job.attempts ? `retry after attempt ${job.attempts}` : "queued";
   if (job.state === "cancelled") return "cancelled";
   return `${job.state} in ${duration(secondsBetween(job.started_at ?? job.created_at, job.finished_at))}`;
 }

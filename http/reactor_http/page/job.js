@@ -1,5 +1,5 @@
 // @ts-check
-// One job in full: progress, why it does not run, errors, attempts, steps and data.
+// One job in full: progress, why it is not running, errors, attempts, steps and data.
 
 import { jobButtons } from "./actions.js";
 import * as api from "./api.js";
@@ -15,9 +15,9 @@ import { age, date, duration, number, secondsBetween } from "./time.js";
 /** @import { App, Child, EarlierAttempt, JobDetails, Params, StoredJob, Why } from "./types.js" */
 
 const MAX_DEPENDENCIES = 50;
-const RELOAD_MS = 5000; // for what no stream sends: reasons and earlier attempts
+const RELOAD_MS = 5000; // reasons and earlier attempts are not part of the stream
 const NARROW = "(max-width: 60rem)"; // as in style.css: the panel stands below the list
-// Reasons that need attention although the job runs or has ended.
+// Reasons that need attention even though the job is running or has finished.
 const ALARMS = ["worker_dead", "handler_not_stopped"];
 
 export class JobPanel {
@@ -39,7 +39,7 @@ export class JobPanel {
    * @type {string | null}
    */
   #loadedFor = null;
-  /** What the sections were drawn from, as JSON. */
+  /** The data that the sections show, as JSON. */
   #drawnFacts = "";
   /** @type {number | undefined} */
   #timer;
@@ -47,7 +47,7 @@ export class JobPanel {
   #title = h("h2", { tabindex: -1 });
   #closeLink = h("a", { class: "button small", "data-view": true }, "Close");
   #buttons;
-  #bar = progressBar("progress");
+  #bar = progressBar("Progress");
   #message = h("p", { class: "message" });
   #facts = h("dl", { class: "facts" });
   #reasons = h("section", { class: "why", hidden: true });
@@ -134,7 +134,7 @@ export class JobPanel {
     this.#steps.element.hidden = true;
     this.#message.hidden = false;
     setText(this.#title, `Job ${this.#params.job}`);
-    setText(this.#message, this.#store.isLoaded ? "There is no such job in this pipeline." : "Loading …");
+    setText(this.#message, this.#store.isLoaded ? "No such job in this pipeline." : "Loading …");
   }
 
   /** @param {StoredJob} job */
@@ -202,7 +202,7 @@ export class JobPanel {
     this.#drawnFacts = facts;
     this.#drawError(job);
     this.#drawReasons(job);
-    if (this.#loadError) setSection(this.#data, "Details", h("p", { class: "wrong" }, this.#loadError));
+    if (this.#loadError) setSection(this.#data, "Details", h("p", { class: "danger" }, this.#loadError));
     if (!this.#details) return;
     this.#drawAttempts(this.#details.earlier_attempts);
     this.#drawDependencies(this.#details.dependencies.length);
@@ -214,7 +214,7 @@ export class JobPanel {
     // The stream cuts long errors off; the details have all of it.
     const error = this.#details?.state === job.state ? this.#details.error : job.error;
     let heading = "Error";
-    if (job.state === "cancelled") heading = "Why it was cancelled";
+    if (job.state === "cancelled") heading = "Reason for the cancellation";
     if (job.state === "pending" || job.state === "running") heading = "Last error";
     setSection(this.#error, error && heading, h("pre", { class: "error", tabindex: 0 }, error));
   }
@@ -223,7 +223,7 @@ export class JobPanel {
   #drawReasons(job) {
     const isDue = job.state !== "running" && !TERMINAL.has(job.state);
     const reasons = (this.#why?.reasons ?? []).filter(({ code }) => isDue || ALARMS.includes(code));
-    const heading = job.state === "running" ? "Look at this" : "Why it does not run";
+    const heading = isDue ? "Why it is not running" : "Needs attention";
     const items = reasons.map((reason) => h("li", {}, reason.message));
     setSection(this.#reasons, reasons.length > 0 && heading, h("ul", {}, items));
   }
@@ -238,7 +238,7 @@ export class JobPanel {
           "p",
           {},
           h("b", {}, `Attempt ${attempt.number}`),
-          ` ${attempt.outcome} on ${attempt.pod ?? "?"}`,
+          `: ${attempt.outcome} on ${attempt.pod ?? "?"}`,
           h("span", { class: "muted" }, ` ${attemptTime(attempt)}`),
         ),
         attempt.error && h("pre", { class: "error", tabindex: 0 }, attempt.error),
@@ -261,7 +261,7 @@ export class JobPanel {
       const name = `${other?.job_type ?? "job"} #${depends_on}`;
       const href = hrefTo({ ...this.#params, job: depends_on });
       const link = other ? h("a", { href, "data-view": true }, name) : name;
-      const note = h("span", { class: "muted" }, needs === "finished" ? " (any end will do)" : "");
+      const note = h("span", { class: "muted" }, needs === "finished" ? " (in any terminal state)" : "");
       return h("li", {}, shape(state, state), " ", link, note);
     });
     const more = count > listed.length && h("p", { class: "muted" }, `and ${number(count - listed.length)} more`);
@@ -303,11 +303,11 @@ function factsOf(job) {
     ["Scope", scope],
     ["Tags", job.tags.join(", ")],
     ["Created", `${date(job.created_at)}, ${age(job.created_at)}`],
-    ["Not before", job.run_after && job.state === "pending" && date(job.run_after)],
+    ["Run after", job.run_after && job.state === "pending" && date(job.run_after)],
     ["Started", job.started_at && date(job.started_at)],
-    ["Ended", job.finished_at && date(job.finished_at)],
-    ["Ran for", ranFor(job)],
-    ["Chained", job.children > 0 && children],
+    ["Finished", job.finished_at && date(job.finished_at)],
+    ["Duration", ranFor(job)],
+    ["Children", job.children > 0 && children],
   ];
   return facts.flatMap(([name, value]) => (value ? [[name, value]] : []));
 }

@@ -20,7 +20,7 @@ const COLUMNS = [
   ["message", "Progress"],
   ["pod", "Pod"],
   ["attempts", "Attempts"],
-  ["duration", "Ran for"],
+  ["duration", "Duration"],
 ];
 const TYPING_MS = 200; // after the last key, before the list changes
 
@@ -54,8 +54,8 @@ export class Jobs {
   #typingTimer;
   #search = h("input", {
     type: "search",
-    placeholder: "Type, scope, message or number",
-    "aria-label": "Filter jobs by type, scope, message or number",
+    placeholder: "Type, scope, message or id",
+    "aria-label": "Filter jobs by type, scope, message or id",
     input: () => this.#onInput(),
   });
   #allChip = h("a", { class: "chip", "data-view": true });
@@ -64,7 +64,7 @@ export class Jobs {
   #groupType = h("b", {});
   #groupLink = h("a", { "data-view": true }, "Show all jobs");
   #group = h("p", { class: "group" }, this.#groupCount, this.#groupType, ", folded in the graph. ", this.#groupLink);
-  #empty = h("p", { class: "empty", hidden: true }, "No job matches.");
+  #empty = h("p", { class: "empty", hidden: true }, "No jobs match.");
 
   /**
    * @param {PipelineStore} store
@@ -157,11 +157,11 @@ export class Jobs {
   /** @returns {Updatable<StoredJob>} */
   #makeRow() {
     const state = badge("pending");
-    const link = h("a", { class: "cover", "data-view": true });
+    const link = h("a", { class: "row-link", "data-view": true });
     const id = h("span", { class: "id" });
     const scope = cell("scope");
-    const progress = progressBar("progress");
-    const message = h("span", { class: "words" });
+    const progress = progressBar("Progress");
+    const message = h("span", { class: "text" });
     const pod = cell("pod");
     const attempts = cell("attempts");
     const time = cell("duration");
@@ -182,13 +182,13 @@ export class Jobs {
         state.set(job.state);
         setText(link, job.job_type ?? "(adopted row)");
         setAttribute(link, "href", hrefTo({ ...this.#params, job: job.id }));
-        element.classList.toggle("chosen", String(job.id) === this.#params.job);
+        element.classList.toggle("selected", String(job.id) === this.#params.job);
         setText(id, `#${job.id}`);
         setText(scope, job.scope ?? "");
         setAttribute(scope, "title", job.scope ?? "");
         progress.element.hidden = job.state !== "running" || job.progress === null;
         progress.set(job.progress, job.state);
-        setAttribute(progress.element, "aria-label", `progress of job ${job.id}`);
+        setAttribute(progress.element, "aria-label", `Progress of job ${job.id}`);
         const text = (job.state === "failed" || job.state === "cancelled" ? job.error : job.status_message) ?? "";
         setText(message, text.split("\n")[0]);
         setAttribute(message, "title", text);

@@ -13,7 +13,7 @@ const ROUNDS = 6; // of comparing neighbours: how far jobs have to be alike arou
 const SWEEPS = 4;
 
 /**
- * What the layout depends on.
+ * The columns of a job that determine the layout.
  *
  * @typedef {object} Row
  * @property {number} id

@@ -11,9 +11,9 @@ const MAX_NOTICES = 3;
  * @param {{ isError?: boolean }} [options]
  */
 export function showNotice(text, { isError = false } = {}) {
-  const element = h("p", { class: isError ? "notice wrong" : "notice" }, h("span", {}, text));
+  const element = h("p", { class: isError ? "notice danger" : "notice" }, h("span", {}, text));
   const close = () => element.remove();
-  element.append(h("button", { class: "plain", type: "button", "aria-label": "Dismiss", click: close }, "×"));
+  element.append(h("button", { class: "plain-button", type: "button", "aria-label": "Dismiss", click: close }, "×"));
   const list = byId("notices");
   list.append(element);
   while (list.childElementCount > MAX_NOTICES) list.firstElementChild?.remove();

@@ -14,7 +14,7 @@ const RELOAD_MS = 5000;
 const AFTER_EVENT_MS = 2000; // events only say that something happened; several share one reload
 const STATS_MS = 10000; // between two requests for figures over many jobs, which cost the database more
 const MAX_SAMPLES = 720; // of the queue depth: an hour
-const UNKNOWN = "not known now";
+const UNKNOWN = "unavailable";
 const TWO_CHARTS = 852; // pixels: from here on there are two charts per line
 const CHART_GAP = 12; // pixels, as in style.css
 const CHART_PADDING = 34; // pixels: padding and border, as in style.css
@@ -69,7 +69,7 @@ export class OverviewView {
   }));
   /** @type {HTMLSelectElement} */
   #typeSelect = h("select", {
-    "aria-label": "Type of jobs",
+    "aria-label": "Job type",
     change: () => navigate({ ...this.#params, job_type: this.#typeSelect.value }, { replace: true }),
   });
 
@@ -182,7 +182,7 @@ export class OverviewView {
       runningTile(answers),
       queuedTile(answers.queues),
       oldestTile(answers.queues),
-      endedTile(answers.history, this.#range[1]),
+      finishedTile(answers.history, this.#range[1]),
       failedTile(answers.history),
       podsTile(answers),
     ];
@@ -192,11 +192,11 @@ export class OverviewView {
       );
       this.#tiles.replaceChildren(...elements);
     }
-    tiles.forEach(({ value, note, isBad }, index) => {
+    tiles.forEach(({ value, note, isFailure }, index) => {
       const tile = this.#tiles.children[index];
       setText(tile.children[1], value);
       setText(tile.children[2], note);
-      tile.classList.toggle("bad", Boolean(isBad));
+      tile.classList.toggle("danger", Boolean(isFailure));
     });
   }
 
@@ -234,7 +234,7 @@ export class OverviewView {
       from: opened,
       to: Math.max(to, opened + 60000),
       gap: RELOAD_MS * 3,
-      series: [{ name: "due and not running", kind: "first", points: this.#depth }],
+      series: [{ name: "due and not running", kind: "series-1", points: this.#depth }],
     };
   }
 
@@ -251,8 +251,8 @@ export class OverviewView {
     const middle = history.bucket_seconds * 500;
     const rows = history.durations.filter((row) => row.job_type === selected);
     return [
-      { name: "p50", kind: "first", points: rows.map((row) => [toMs(row.at) + middle, row.p50_seconds]) },
-      { name: "p95", kind: "second", points: rows.map((row) => [toMs(row.at) + middle, row.p95_seconds]) },
+      { name: "p50", kind: "series-1", points: rows.map((row) => [toMs(row.at) + middle, row.p50_seconds]) },
+      { name: "p95", kind: "series-2", points: rows.map((row) => [toMs(row.at) + middle, row.p95_seconds]) },
     ];
   }
 
@@ -331,7 +331,7 @@ const sum = (rows, value) => rows.reduce((total, row) => total + value(row), 0);
 // Charts
 
 /**
- * Only buckets that are over: the current one would always look like a drop.
+ * Without the current bucket, which is incomplete and would look like a drop.
  *
  * @param {History} history
  * @param {number} to
@@ -350,8 +350,8 @@ function perSecond(history, to, value) {
  * @param {number} to
  */
 const throughput = (history, to) => [
-  { name: "created", kind: "third", points: perSecond(history, to, (bucket) => bucket.created) },
-  { name: "ended", kind: "first", points: perSecond(history, to, (bucket) => bucket.finished) },
+  { name: "created", kind: "series-3", points: perSecond(history, to, (bucket) => bucket.created) },
+  { name: "finished", kind: "series-1", points: perSecond(history, to, (bucket) => bucket.finished) },
 ];
 
 /**
@@ -359,7 +359,7 @@ const throughput = (history, to) => [
  * @param {number} to
  */
 const failures = (history, to) => [
-  { name: "failed", kind: "bad", points: perSecond(history, to, (bucket) => bucket.failed) },
+  { name: "failed", kind: "danger", points: perSecond(history, to, (bucket) => bucket.failed) },
 ];
 
 /** @param {number} value */
@@ -371,7 +371,7 @@ function shortNumber(value) {
 
 // Tiles
 
-/** @typedef {{ name: string, value: string, note: string, isBad?: boolean }} Tile */
+/** @typedef {{ name: string, value: string, note: string, isFailure?: boolean }} Tile */
 
 /**
  * A figure that the server did not give is unknown, not zero.
@@ -392,7 +392,7 @@ function runningTile({ queues, workers }) {
     workers.filter((worker) => worker.is_alive),
     (worker) => worker.capacity,
   );
-  return { name, value: number(sum(queues, (queue) => queue.running)), note: `of ${number(capacity)} places` };
+  return { name, value: number(sum(queues, (queue) => queue.running)), note: `of ${number(capacity)} slots` };
 }
 
 /**
@@ -405,7 +405,7 @@ function queuedTile(queues) {
   const scheduled = number(sum(queues, (queue) => queue.scheduled));
   const waiting = number(sum(queues, (queue) => queue.waiting));
   const value = number(sum(queues, (queue) => queue.due));
-  return { name, value, note: `${scheduled} for later, ${waiting} wait for others` };
+  return { name, value, note: `${scheduled} scheduled, ${waiting} blocked` };
 }
 
 /**
@@ -416,8 +416,8 @@ function oldestTile(queues) {
   const name = "Oldest queued job";
   if (!queues) return unknownTile(name);
   const seconds = queues.reduce((most, queue) => Math.max(most, queue.oldest_due_seconds ?? 0), 0);
-  if (!seconds) return { name, value: "–", note: "nothing waits for a pod" };
-  return { name, value: duration(seconds), note: "since it was due" };
+  if (!seconds) return { name, value: "–", note: "no job is due" };
+  return { name, value: duration(seconds), note: "since it became due" };
 }
 
 /**
@@ -425,8 +425,8 @@ function oldestTile(queues) {
  * @param {string} range
  * @returns {Tile}
  */
-function endedTile(history, range) {
-  const name = "Ended";
+function finishedTile(history, range) {
+  const name = "Finished";
   if (!history) return unknownTile(name);
   return { name, value: number(sum(history.buckets, (bucket) => bucket.finished)), note: `in the last ${range}` };
 }
@@ -439,9 +439,9 @@ function failedTile(history) {
   const name = "Failed";
   if (!history) return unknownTile(name);
   const failed = sum(history.buckets, (bucket) => bucket.failed);
-  const ended = sum(history.buckets, (bucket) => bucket.finished);
-  const note = ended ? `${((failed / ended) * 100).toFixed(1)} % of those that ended` : "nothing ended";
-  return { name, value: number(failed), note, isBad: failed > 0 };
+  const finished = sum(history.buckets, (bucket) => bucket.finished);
+  const note = finished ? `${((failed / finished) * 100).toFixed(1)} % of finished jobs` : "no job finished";
+  return { name, value: number(failed), note, isFailure: failed > 0 };
 }
 
 /**
@@ -454,7 +454,7 @@ function podsTile({ workers, isDraining }) {
   const alive = workers.filter((worker) => worker.is_alive);
   const value = number(new Set(alive.map((worker) => worker.pod)).size);
   const processes = `${number(alive.length)} worker ${alive.length === 1 ? "process" : "processes"}`;
-  return { name, value, note: isDraining ? "draining: no job is started" : processes };
+  return { name, value, note: isDraining ? "draining: no jobs start" : processes };
 }
 
 // Tables
@@ -502,10 +502,10 @@ function podsTable(workers) {
     "Woken by notification",
     "Woken by poll",
     "Missed notifications",
-    "Types",
+    "Job types",
   ];
   const rows = workers && workers.map(podRow);
-  const empty = "No pod has shown itself within the hour. Start one: reactor worker --app your.handlers";
+  const empty = "No pod was active in the last hour. Start one: reactor worker --app your.handlers";
   return simpleTable("Pods", headings, rows, empty);
 }
 
@@ -530,14 +530,14 @@ const countText = (count) => (count === undefined ? "–" : number(count));
 
 /** @param {Queue[] | null} queues */
 function queuesTable(queues) {
-  const headings = ["Queue", "State", "Running", "Queued", "For later", "Waiting for jobs", "Oldest"];
-  return simpleTable("Queues", headings, queues && queues.map(queueRow), "Nothing is queued.");
+  const headings = ["Queue", "State", "Running", "Queued", "Scheduled", "Blocked", "Oldest"];
+  return simpleTable("Queues", headings, queues && queues.map(queueRow), "No unfinished jobs.");
 }
 
 /** @param {Queue} queue */
 const queueRow = (queue) => [
   queue.queue,
-  queue.paused ? "paused" : "open",
+  queue.paused ? "paused" : "active",
   `${number(queue.running)}${queue.max_running === null ? "" : ` of ${number(queue.max_running)}`}`,
   number(queue.due),
   number(queue.scheduled),
@@ -548,9 +548,14 @@ const queueRow = (queue) => [
 /** @param {TypeStats[] | null} types */
 function typesTable(types) {
   const headings = ["Type", "State", "Jobs", "Average", "p50", "p95", "Retried"];
-  const ended = types && types.filter(({ state }) => TERMINAL.has(state));
-  ended?.sort((a, b) => (a.job_type ?? "").localeCompare(b.job_type ?? "") || a.state.localeCompare(b.state));
-  return simpleTable("Ended in the last day, by type", headings, ended && ended.map(typeRow), "Nothing has ended yet.");
+  const finished = types && types.filter(({ state }) => TERMINAL.has(state));
+  finished?.sort((a, b) => (a.job_type ?? "").localeCompare(b.job_type ?? "") || a.state.localeCompare(b.state));
+  return simpleTable(
+    "Finished in the last day, by type",
+    headings,
+    finished && finished.map(typeRow),
+    "No finished jobs.",
+  );
 }
 
 /** @param {TypeStats} row */

@@ -19,7 +19,7 @@ import { Timeline } from "./timeline.js";
 /** @import { App, GraphNode, Params, Pipeline, PipelineEvent, Tab } from "./types.js" */
 
 const TABS = { graph: "Graph", jobs: "Jobs", timeline: "Timeline", errors: "Errors" };
-const LARGE = 1000; // jobs; drawing so many takes milliseconds, so a large pipeline is drawn four times a second
+const LARGE = 1000; // jobs: drawing takes milliseconds, so a large pipeline is drawn at most four times a second
 const LARGE_GAP_MS = 250;
 
 /** @typedef {keyof typeof TABS} TabName */
@@ -32,19 +32,19 @@ export class PipelineView {
   #redraw;
   #stream;
   /**
-   * Why the stream ended for good.
+   * Why the server refuses the stream.
    *
    * @type {string | null}
    */
-  #gone = null;
+  #unavailable = null;
   #state = badge("running");
   #title = h("h1", { tabindex: -1 }, "Loading …");
   #buttons;
   #bar = stateBar();
   #percent = h("b", { class: "percent" });
-  #pipelineId = h("code", { title: "The pipeline's id" });
+  #pipelineId = h("code", { title: "Pipeline id" });
   #times = h("span", {});
-  #counts = h("ul", { class: "counts" });
+  #counts = h("ul", { class: "state-counts" });
   #runningNow;
   #tabLinks = {
     graph: h("a", { "data-view": true }, TABS.graph),
@@ -91,7 +91,7 @@ export class PipelineView {
       h("div", { class: "overall" }, this.#bar.element, this.#percent),
       this.#counts,
       this.#runningNow.element,
-      h("nav", { class: "tabs", "aria-label": "Parts of the pipeline" }, Object.values(this.#tabLinks)),
+      h("nav", { class: "tabs", "aria-label": "Pipeline" }, Object.values(this.#tabLinks)),
       this.#split,
     );
     root.append(
@@ -103,7 +103,7 @@ export class PipelineView {
       this.#id,
       (event) => this.#onEvent(event),
       (message) => {
-        this.#gone = message;
+        this.#unavailable = message;
         this.#redraw.request();
       },
     );
@@ -142,7 +142,7 @@ export class PipelineView {
   /** @param {PipelineEvent} event */
   #onEvent(event) {
     this.#store.apply(event);
-    this.#gone = null;
+    this.#unavailable = null;
     const isPipeline = event.name === "pipeline" || event.name === "snapshot";
     if (isPipeline && this.#store.pipeline) this.#setTitle(this.#store.pipeline);
     this.#redraw.request();
@@ -166,12 +166,12 @@ export class PipelineView {
 
   #draw() {
     const { pipeline } = this.#store;
-    this.#empty.hidden = this.#store.isLoaded && !this.#gone;
+    this.#empty.hidden = this.#store.isLoaded && !this.#unavailable;
     this.#body.hidden = !this.#store.isLoaded;
-    if (this.#gone) setText(this.#empty, this.#gone);
+    if (this.#unavailable) setText(this.#empty, this.#unavailable);
     this.#state.element.hidden = !pipeline;
     if (pipeline) this.#drawPipeline(pipeline);
-    else if (this.#gone) setText(this.#title, "No such pipeline");
+    else if (this.#unavailable) setText(this.#title, "No such pipeline");
   }
 
   /** @param {Pipeline} pipeline */
@@ -179,7 +179,7 @@ export class PipelineView {
     this.#state.set(pipeline.state);
     setText(this.#title, this.#store.first?.job_type ?? "Pipeline");
     this.#buttons.set(pipeline);
-    this.#buttons.element.hidden = Boolean(this.#gone);
+    this.#buttons.element.hidden = Boolean(this.#unavailable);
     this.#drawTimes(pipeline);
     this.#bar.set(pipeline);
     setText(this.#percent, `${percent(pipeline.progress)} %`);
@@ -198,7 +198,7 @@ export class PipelineView {
   /** @param {Pipeline} pipeline */
   #drawTimes(pipeline) {
     const time = duration(secondsBetween(pipeline.started_at, pipeline.finished_at));
-    const ran = pipeline.started_at ? `${pipeline.finished_at ? "took" : "runs for"} ${time}` : "has not begun";
+    const ran = pipeline.started_at ? `${pipeline.finished_at ? "took" : "running for"} ${time}` : "not started";
     const scope = this.#store.first?.scope;
     const parts = [ran, `created ${age(pipeline.created_at)}`, scope && `scope ${scope}`].filter(Boolean);
     setText(this.#pipelineId, pipeline.pipeline_id);

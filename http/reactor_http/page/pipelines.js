@@ -83,7 +83,7 @@ export class PipelinesView {
   });
   #moreFilters = h(
     "details",
-    { class: "more" },
+    { class: "more-filters" },
     h("summary", {}, "More filters"),
     h("div", { class: "fields" }, ...this.#fields.map(({ element }) => element)),
   );
@@ -150,7 +150,7 @@ export class PipelinesView {
   /** @param {PipelinesEvent} event */
   #onEvent(event) {
     if (event.name === "reset" && this.#needsServer) {
-      // The rows stay until the server has answered: under heavy load a reset comes every second.
+      // The rows stay until the server has answered: under heavy load the stream resets every second.
       this.#isOutdated = true;
       if (!this.#loading) this.#load();
       return;
@@ -277,15 +277,15 @@ export class PipelinesView {
     else if (!this.#isLoaded) setText(this.#empty, "Loading …");
     else if (isFiltered) {
       const link = h("a", { href: hrefTo({}), "data-view": true }, "Show all");
-      this.#empty.replaceChildren("No pipeline matches. ", link);
-    } else setText(this.#empty, "No pipelines yet. A row in reactor.jobs begins one, and it shows here at once.");
+      this.#empty.replaceChildren("No pipelines match. ", link);
+    } else setText(this.#empty, "No pipelines yet. Insert a row into reactor.jobs to start one.");
   }
 }
 
 /** @returns {Updatable<ListedPipeline>} */
 function makeRow() {
   const state = badge("running");
-  const link = h("a", { "data-view": true, class: "cover" });
+  const link = h("a", { "data-view": true, class: "row-link" });
   const id = h("span", { class: "id" });
   const scope = cell("scope");
   const bar = stateBar();

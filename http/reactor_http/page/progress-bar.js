@@ -38,7 +38,7 @@ export function progressBar(label) {
 /** The share of each state, e.g. among a pipeline's jobs. Its label gives the numbers. */
 export function stateBar() {
   const parts = ORDER.map((state) => ({ state, part: h("span", { class: `part is-${state}` }) }));
-  const element = h("span", { class: "bar shares", role: "img" }, ...parts.map(({ part }) => part));
+  const element = h("span", { class: "bar state-bar", role: "img" }, ...parts.map(({ part }) => part));
   return {
     element,
     /** @param {StateCounts} counts */

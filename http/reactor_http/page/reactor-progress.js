@@ -233,7 +233,10 @@ class ReactorProgress extends HTMLElement {
     this.#draw();
     const wait = Math.min(MAX_WAIT_MS, 500 * 2 ** this.#failures) * (0.5 + Math.random() / 2);
     this.#timer = setTimeout(() => this.#open(), wait);
-    this.#dispatch("error", { message: "The server does not answer, or refuses.", retryInSeconds: wait / 1000 });
+    this.#dispatch("error", {
+      message: "The server does not answer, or refuses the stream.",
+      retryInSeconds: wait / 1000,
+    });
     // Stream tokens are valid for a minute: the page may have to get a new one.
     if (this.token || this.#failures > 1) this.#dispatch("tokenneeded", { pipeline: this.pipeline });
   }

@@ -1,5 +1,5 @@
 // @ts-check
-// Keeps what is shown in the page's address, so that a view can be shared, and back and forward work.
+// Keeps the state of the view in the page's address, so that it can be shared, and back and forward work.
 
 /** @import { Params } from "./types.js" */
 

@@ -1,5 +1,5 @@
 // @ts-check
-// What a pipeline runs now and where; if nothing runs, why.
+// The running jobs of a pipeline and their pods; if nothing is running, the reason.
 
 import * as api from "./api.js";
 import { h, setAttribute, setChildren, setText } from "./dom.js";
@@ -41,7 +41,7 @@ export class RunningNow {
   #why = null;
   /** @type {number | undefined} */
   #timer;
-  element = h("section", { class: "now", "aria-label": "Running now" });
+  element = h("section", { class: "running-now", "aria-label": "Running now" });
 
   /**
    * @param {string} pipelineId
@@ -119,8 +119,8 @@ export class RunningNow {
       const { reasons } = await api.getWhy(job.id);
       if (this.#nextId !== job.id) return;
       const link = h("a", { "data-view": true }, nameOf(job));
-      const text = ` is next: ${reasons.map((reason) => reason.message).join(" ")}`;
-      this.#why = { link, element: h("p", { class: "why-now" }, "Nothing runs. ", link, text) };
+      const text = `. ${reasons.map((reason) => reason.message).join(" ")}`;
+      this.#why = { link, element: h("p", { class: "why-not-running" }, "Nothing is running. Next: ", link, text) };
       this.#requestDraw();
     } catch {
       // The connection status says that the server does not answer.

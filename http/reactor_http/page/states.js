@@ -12,14 +12,14 @@ export const TERMINAL = new Set(["completed", "partial", "failed", "cancelled"])
 
 /** @type {Record<JobState | StepState, string>} */
 const MEANING = {
-  waiting: "waits for other jobs",
-  pending: "due, or put off until later",
-  running: "a pod works on it",
-  completed: "done",
-  partial: "some of its steps failed",
-  failed: "failed for good",
+  waiting: "waiting for other jobs",
+  pending: "ready to run, or scheduled for later",
+  running: "running on a pod",
+  completed: "completed",
+  partial: "some steps failed",
+  failed: "failed permanently",
   cancelled: "cancelled",
-  skipped: "there was nothing to do",
+  skipped: "skipped: nothing to do",
 };
 
 const CIRCLE = { cx: 8, cy: 8, r: 6, fill: "none", stroke: "currentColor", "stroke-width": 2 };
@@ -54,7 +54,7 @@ export function defineShapes() {
   const symbols = Object.entries(SHAPES).map(([state, draw]) =>
     svg("symbol", { id: `state-${state}`, viewBox: "0 0 16 16" }, draw()),
   );
-  document.body.append(svg("svg", { class: "defined", "aria-hidden": "true", width: 0, height: 0 }, symbols));
+  document.body.append(svg("svg", { class: "shape-definitions", "aria-hidden": "true", width: 0, height: 0 }, symbols));
 }
 
 /**

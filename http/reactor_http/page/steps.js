@@ -111,9 +111,9 @@ export class Steps {
     const found = grid(this.#steps.map((step) => step.name));
     const rows = found ? found.rows.length : this.#steps.length;
     this.#more.hidden = rows <= this.#maxRows;
-    setText(this.#more, `Show more (${number(rows - this.#maxRows)} further rows)`);
+    setText(this.#more, `Show more (${number(rows - this.#maxRows)} rows)`);
     this.#content.replaceChildren(found ? this.#makeGrid(found) : this.#makeList());
-    // New steps must not move the focus of a user who goes through the steps with the keyboard.
+    // New steps must not move the keyboard focus.
     if (focused !== undefined) this.#cells.get(focused)?.button.focus({ preventScroll: true });
   }
 
@@ -147,7 +147,7 @@ export class Steps {
       "button",
       { class: withName ? "step wide" : "step", type: "button", tabindex: -1, click: () => this.#select(name) },
       icon,
-      withName && h("span", { class: "words" }, name),
+      withName && h("span", { class: "text" }, name),
       time,
     );
     this.#cells.set(name, { button, icon, time });

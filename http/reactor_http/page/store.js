@@ -71,7 +71,7 @@ export class PipelineStore {
       this.#isSorted &&= row.id > this.#largestId;
       this.#largestId = Math.max(this.#largestId, row.id);
     }
-    // Edges never change: they come with a new row, and are null when the row comes again.
+    // Edges never change: the stream sends them with a new row, and null with later versions of it.
     this.#jobs.set(row.id, { ...previous, ...row, depends_on: row.depends_on ?? previous?.depends_on ?? [] });
   }
 
@@ -127,9 +127,9 @@ export class PipelinesStore {
     return [...this.#rows.values()].sort((a, b) => b.first_id - a.first_id);
   }
 
-  /** The oldest tenth, of those that have ended. */
+  /** Drops the oldest finished pipelines, a tenth of the maximum at a time. */
   #dropOldest() {
-    const ended = this.sorted().filter((row) => row.state !== "running");
-    for (const row of ended.slice(-MAX_PIPELINES / 10)) this.#rows.delete(row.pipeline_id);
+    const finished = this.sorted().filter((row) => row.state !== "running");
+    for (const row of finished.slice(-MAX_PIPELINES / 10)) this.#rows.delete(row.pipeline_id);
   }
 }

@@ -38,7 +38,7 @@ export class Stream {
   #state = null;
   #failures = 0;
   #isClosed = false;
-  /** Grows with each connection: what belongs to an earlier one is ignored. */
+  /** Grows with each connection: callbacks of earlier connections are ignored. */
   #attempt = 0;
   #lastTick = Date.now();
   /** @type {number | undefined} */
@@ -61,7 +61,7 @@ export class Stream {
     this.#tickTimer = setInterval(() => this.#checkForSleep(), TICK_MS);
     this.#listen();
     this.#connect();
-    // A tab that was opened in the background gets no event that says so.
+    // A tab that is opened in the background gets no visibilitychange event.
     if (document.hidden) this.#onVisibility();
   }
 
@@ -167,7 +167,7 @@ export class Stream {
   /** @param {string} reason */
   #setStale(reason) {
     clearTimeout(this.#timer);
-    this.#setState("stale", { message: `The server is here, but ${reason}.` });
+    this.#setState("stale", { message: `The server answers, but ${reason}.` });
   }
 
   /**
@@ -188,7 +188,7 @@ export class Stream {
     const refused = error instanceof api.Refused ? error : null;
     // Only our server sends `detail`: a proxy without a server behind it answers 404, too.
     if (refused?.problem.detail && PERMANENT.includes(refused.status)) {
-      this.#setState("gone", { message: refused.description });
+      this.#setState("unavailable", { message: refused.description });
       return;
     }
     // A new stream token is enough; a server can start to require them while the page is open.

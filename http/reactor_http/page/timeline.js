@@ -14,12 +14,12 @@ import { clock, duration, now, toMs, toMsOrNull } from "./time.js";
 const COLUMNS = [
   ["name", "Job"],
   ["track", "Time"],
-  ["words", "Waited and ran"],
+  ["text", "Wait and run times"],
 ];
 const LEGEND = [
-  ["waits", "waited for other jobs"],
-  ["queues", "queued"],
-  ["runs", "ran"],
+  ["waiting", "waiting for other jobs"],
+  ["queued", "queued"],
+  ["running", "running"],
 ];
 const SECOND = 1000;
 const MINUTE = 60 * SECOND;
@@ -98,7 +98,7 @@ function lastFinished(jobs, end) {
 function describePhases(job, { created, ready, started, end, blocker, hasRun }) {
   const parts = [];
   if (blocker && ready > created) {
-    parts.push(`waited ${duration((ready - created) / 1000)} for ${blocker.job_type ?? "a row"} #${blocker.id}`);
+    parts.push(`waited ${duration((ready - created) / 1000)} for ${blocker.job_type ?? "adopted row"} #${blocker.id}`);
   }
   if (started - ready >= 1) parts.push(`queued ${duration((started - ready) / 1000)}`);
   if (hasRun) parts.push(describeRun(job, duration((end - started) / 1000)));
@@ -112,9 +112,9 @@ function describePhases(job, { created, ready, started, end, blocker, hasRun }) 
  * @param {string} ranFor
  */
 function describeRun(job, ranFor) {
-  if (job.state === "running") return `runs for ${ranFor}`;
+  if (job.state === "running") return `running for ${ranFor}`;
   // Between two attempts a job does not run, whenever it started first.
-  return TERMINAL.has(job.state) ? `ran ${ranFor}` : `first tried ${ranFor} ago`;
+  return TERMINAL.has(job.state) ? `ran ${ranFor}` : `first attempt ${ranFor} ago`;
 }
 
 /**
@@ -169,7 +169,7 @@ export class Timeline {
     this.#to = Math.max(this.#from + 10, end);
     items.sort((a, b) => a.phases.started - b.phases.started || a.job.id - b.job.id);
     this.#drawAxis();
-    setText(this.#range, `from ${clock(this.#from)}, ${duration((this.#to - this.#from) / 1000)} in all`);
+    setText(this.#range, `from ${clock(this.#from)}, ${duration((this.#to - this.#from) / 1000)} in total`);
     this.#table.show(items);
   }
 
@@ -192,13 +192,13 @@ export class Timeline {
   /** @returns {Updatable<Item>} */
   #makeRow() {
     const icon = shape("pending");
-    const link = h("a", { class: "cover", "data-view": true });
+    const link = h("a", { class: "row-link", "data-view": true });
     const id = h("span", { class: "id" });
-    const waits = h("i", { class: "span waits" });
-    const queues = h("i", { class: "span queues" });
-    const runs = h("i", { class: "span runs" });
-    const text = cell("words");
-    const track = cell("track", waits, queues, runs);
+    const waiting = h("i", { class: "phase waiting" });
+    const queued = h("i", { class: "phase queued" });
+    const running = h("i", { class: "phase running" });
+    const text = cell("text");
+    const track = cell("track", waiting, queued, running);
     const element = h("div", { role: "row", class: "row" }, cell("name", icon, link, id), track, text);
     return {
       element,
@@ -208,14 +208,14 @@ export class Timeline {
         setText(link, job.job_type ?? "(adopted row)");
         setAttribute(link, "href", hrefTo({ ...this.#params, job: job.id }));
         setText(id, `#${job.id}`);
-        this.#setSpan(waits, created, ready);
-        this.#setSpan(queues, ready, hasRun ? started : end);
-        this.#setSpan(runs, started, hasRun ? end : started);
-        setAttribute(runs, "class", `span runs is-${job.state}`);
+        this.#placePhase(waiting, created, ready);
+        this.#placePhase(queued, ready, hasRun ? started : end);
+        this.#placePhase(running, started, hasRun ? end : started);
+        setAttribute(running, "class", `phase running is-${job.state}`);
         const description = describePhases(job, { ...phases, started: hasRun ? started : end });
         setText(text, description);
         setAttribute(text, "title", description);
-        element.classList.toggle("chosen", String(job.id) === this.#params.job);
+        element.classList.toggle("selected", String(job.id) === this.#params.job);
       },
     };
   }
@@ -225,7 +225,7 @@ export class Timeline {
    * @param {number} from
    * @param {number} to
    */
-  #setSpan(element, from, to) {
+  #placePhase(element, from, to) {
     const span = this.#to - this.#from;
     element.hidden = to <= from;
     element.style.left = `${((from - this.#from) / span) * 100}%`;

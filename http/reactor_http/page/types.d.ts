@@ -1,4 +1,4 @@
-// The rows and answers of the API that the page uses, and what its modules share. For the type check: never loaded.
+// Types for the type check: rows and answers of the API, and those that the modules share. No module loads this file.
 
 export type JobState = "waiting" | "pending" | "running" | "completed" | "partial" | "failed" | "cancelled";
 export type PipelineState = "running" | "completed" | "partial" | "failed" | "cancelled";
@@ -36,7 +36,7 @@ export interface Job {
   finished_at: Timestamp | null;
 }
 
-/** A job as a stream sends it: its edges come once, and are null when it comes again. */
+/** A job as the stream sends it: with its edges the first time, later with null. */
 export interface StreamedJob extends Job {
   depends_on: number[] | null;
 }
@@ -219,7 +219,8 @@ export type PipelinesEvent =
   | { name: "pipeline"; data: ListedPipeline }
   | { name: "reset"; data: { reason: string } };
 
-export type ConnectionState = "connecting" | "catching up" | "live" | "stale" | "reconnecting" | "paused" | "gone";
+export type ConnectionState =
+  "connecting" | "catching up" | "live" | "stale" | "reconnecting" | "paused" | "unavailable";
 
 export interface ConnectionDetails {
   /** When the next attempt to connect starts, in milliseconds by this machine's clock. */
@@ -233,7 +234,7 @@ export interface EventStream {
 
 // Views
 
-/** The query of the page's address: what is shown. */
+/** The query of the page's address. */
 export interface Params {
   view?: string;
   pipeline?: string;
@@ -249,16 +250,16 @@ export interface Params {
   minutes?: string;
 }
 
-/** What a view uses of the page around it. */
+/** The parts of the page that a view uses. */
 export interface App {
   may(permission: Permission): boolean;
   setTitle(title: string): void;
   openPipelineStream(
     id: string,
     onEvent: (event: PipelineEvent) => void,
-    onGone: (message: string) => void,
+    onUnavailable: (message: string) => void,
   ): EventStream;
-  openPipelinesStream(onEvent: (event: PipelinesEvent) => void, onGone?: (message: string) => void): EventStream;
+  openPipelinesStream(onEvent: (event: PipelinesEvent) => void, onUnavailable?: (message: string) => void): EventStream;
 }
 
 export interface View {

@@ -30,7 +30,7 @@ export class VirtualRows {
   #isDrawRequested = false;
 
   /**
-   * The height of a row is the style sheet's `--row`.
+   * The height of a row is the style sheet's `--row-height`.
    *
    * @param {HTMLElement} body
    * @param {{ key: (item: Item) => string | number, makeRow: () => Updatable<Item> }} rows
@@ -39,7 +39,7 @@ export class VirtualRows {
     this.#body = body;
     this.#key = key;
     this.#makeRow = makeRow;
-    body.classList.add("windowed");
+    body.classList.add("virtual-rows");
     this.#measure();
     addEventListener("scroll", this.#onScroll, { passive: true });
     addEventListener("resize", this.#onResize);
@@ -98,7 +98,7 @@ export class VirtualRows {
   }
 
   #measure() {
-    this.#rowHeight = parseFloat(getComputedStyle(this.#body).getPropertyValue("--row")) || 0;
+    this.#rowHeight = parseFloat(getComputedStyle(this.#body).getPropertyValue("--row-height")) || 0;
   }
 
   #onScroll = () => {
