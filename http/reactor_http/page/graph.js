@@ -283,12 +283,16 @@ function foldedState(counts) {
   return order.find((state) => counts[state]) ?? "completed";
 }
 
-/** @param {StateCounts} counts */
+/**
+ * Failures first: a node may be too narrow for the rest.
+ *
+ * @param {StateCounts} counts
+ */
 function countFacts(counts) {
   /** @type {JobState[]} */
-  const order = ["failed", "partial", "running", "cancelled"];
-  const others = order.filter((state) => counts[state]).map((state) => `${number(counts[state])} ${state}`);
-  return [`${number(counts.completed)} completed`, ...others].join(", ");
+  const order = ["failed", "partial", "completed", "running", "cancelled"];
+  const facts = order.filter((state) => counts[state]).map((state) => `${number(counts[state])} ${state}`);
+  return facts.join(", ") || "0 completed";
 }
 
 /** @param {StoredJob} job */
