@@ -4,17 +4,17 @@
 import * as api from "./api.js";
 import { chart } from "./chart.js";
 import { h, setAttribute, setText } from "./dom.js";
+import { podsTable, queuesTable, typesTable } from "./overview-tables.js";
+import { drawTiles } from "./overview-tiles.js";
 import { hrefTo, navigate } from "./router.js";
-import { shape, TERMINAL } from "./states.js";
-import { age, duration, now, number, toMs } from "./time.js";
+import { now, toMs } from "./time.js";
 
-/** @import { App, Bucket, Child, History, Params, Point, Queue, Series, TypeStats, Worker } from "./types.js" */
+/** @import { App, Bucket, History, OverviewAnswers, Params, Point, Series } from "./types.js" */
 
 const RELOAD_MS = 5000;
 const AFTER_EVENT_MS = 2000; // events only say that something happened; several share one reload
 const STATS_MS = 10000; // between two requests for figures over many jobs, which cost the database more
 const MAX_SAMPLES = 720; // of the queue depth: an hour
-const UNKNOWN = "unavailable";
 const TWO_CHARTS = 852; // pixels: from here on there are two charts per line
 const CHART_GAP = 12; // pixels, as in style.css
 const CHART_PADDING = 34; // pixels: padding and border, as in style.css
@@ -25,19 +25,7 @@ const RANGES = [
   ["1440", "day"],
 ];
 
-/**
- * The newest answers; null where the server refused.
- *
- * @typedef {object} Answers
- * @property {History | null} history
- * @property {TypeStats[] | null} types
- * @property {Worker[] | null} workers
- * @property {Queue[] | null} queues
- * @property {boolean} isDraining
- * @property {string[]} problems
- */
-
-/** @typedef {Pick<Answers, "history" | "types" | "problems"> & { minutes: string, at: number }} Figures */
+/** @typedef {Pick<OverviewAnswers, "history" | "types" | "problems"> & { minutes: string, at: number }} Figures */
 
 export class OverviewView {
   /** @type {Params} */
@@ -45,7 +33,7 @@ export class OverviewView {
   #stream;
   #isClosed = false;
   #loads = 0;
-  /** @type {Answers | null} */
+  /** @type {OverviewAnswers | null} */
   #answers = null;
   /** @type {Figures | null} */
   #figures = null;
@@ -127,7 +115,7 @@ export class OverviewView {
         if (isOutdated()) return;
         this.#answers = answers;
         /** @type {Point} */
-        const sample = [now(), answers.queues && sum(answers.queues, (queue) => queue.due)];
+        const sample = [now(), answers.queues && answers.queues.reduce((total, queue) => total + queue.due, 0)];
         this.#depth = [...this.#depth, sample].slice(-MAX_SAMPLES);
         this.#draw(answers);
       }
@@ -143,7 +131,7 @@ export class OverviewView {
   /**
    * The server may refuse figures over many jobs while the rest works: then the rest is shown, with a message.
    *
-   * @returns {Promise<Answers>}
+   * @returns {Promise<OverviewAnswers>}
    */
   async #request() {
     const minutes = this.#range[0];
@@ -166,38 +154,14 @@ export class OverviewView {
     };
   }
 
-  /** @param {Answers} answers */
+  /** @param {OverviewAnswers} answers */
   #draw(answers) {
     this.#message.hidden = !answers.problems.length;
     setText(this.#message, answers.problems.join(" "));
-    this.#drawTiles(answers);
+    drawTiles(this.#tiles, answers, this.#range[1]);
     this.#drawCharts(answers.history);
     const tables = [podsTable(answers.workers), queuesTable(answers.queues), typesTable(answers.types)];
     replaceContents(this.#tables, tables, ".scroll, .empty");
-  }
-
-  /** @param {Answers} answers */
-  #drawTiles(answers) {
-    const tiles = [
-      runningTile(answers),
-      queuedTile(answers.queues),
-      oldestTile(answers.queues),
-      finishedTile(answers.history, this.#range[1]),
-      failedTile(answers.history),
-      podsTile(answers),
-    ];
-    if (!this.#tiles.childElementCount) {
-      const elements = tiles.map(({ name }) =>
-        h("div", { class: "tile" }, h("span", { class: "muted" }, name), h("b", {}), h("span", { class: "muted" })),
-      );
-      this.#tiles.replaceChildren(...elements);
-    }
-    tiles.forEach(({ value, note, isFailure }, index) => {
-      const tile = this.#tiles.children[index];
-      setText(tile.children[1], value);
-      setText(tile.children[2], note);
-      tile.classList.toggle("danger", Boolean(isFailure));
-    });
   }
 
   /** @param {History | null} known */
@@ -322,15 +286,6 @@ function replaceContents(place, elements, content) {
 }
 
 /**
- * @template Row
- * @param {Row[]} rows
- * @param {(row: Row) => number} value
- */
-const sum = (rows, value) => rows.reduce((total, row) => total + value(row), 0);
-
-// Charts
-
-/**
  * Without the current bucket, which is incomplete and would look like a drop.
  *
  * @param {History} history
@@ -368,203 +323,3 @@ function shortNumber(value) {
   if (value >= 1e3) return `${+(value / 1e3).toPrecision(3)} k`;
   return String(+value.toPrecision(3));
 }
-
-// Tiles
-
-/** @typedef {{ name: string, value: string, note: string, isFailure?: boolean }} Tile */
-
-/**
- * A figure that the server did not give is unknown, not zero.
- *
- * @param {string} name
- * @returns {Tile}
- */
-const unknownTile = (name) => ({ name, value: "–", note: UNKNOWN });
-
-/**
- * @param {Answers} answers
- * @returns {Tile}
- */
-function runningTile({ queues, workers }) {
-  const name = "Running";
-  if (!queues || !workers) return unknownTile(name);
-  const capacity = sum(
-    workers.filter((worker) => worker.is_alive),
-    (worker) => worker.capacity,
-  );
-  return { name, value: number(sum(queues, (queue) => queue.running)), note: `of ${number(capacity)} slots` };
-}
-
-/**
- * @param {Queue[] | null} queues
- * @returns {Tile}
- */
-function queuedTile(queues) {
-  const name = "Queued";
-  if (!queues) return unknownTile(name);
-  const scheduled = number(sum(queues, (queue) => queue.scheduled));
-  const waiting = number(sum(queues, (queue) => queue.waiting));
-  const value = number(sum(queues, (queue) => queue.due));
-  return { name, value, note: `${scheduled} scheduled, ${waiting} blocked` };
-}
-
-/**
- * @param {Queue[] | null} queues
- * @returns {Tile}
- */
-function oldestTile(queues) {
-  const name = "Oldest queued job";
-  if (!queues) return unknownTile(name);
-  const seconds = queues.reduce((most, queue) => Math.max(most, queue.oldest_due_seconds ?? 0), 0);
-  if (!seconds) return { name, value: "–", note: "no job is due" };
-  return { name, value: duration(seconds), note: "since it became due" };
-}
-
-/**
- * @param {History | null} history
- * @param {string} range
- * @returns {Tile}
- */
-function finishedTile(history, range) {
-  const name = "Finished";
-  if (!history) return unknownTile(name);
-  return { name, value: number(sum(history.buckets, (bucket) => bucket.finished)), note: `in the last ${range}` };
-}
-
-/**
- * @param {History | null} history
- * @returns {Tile}
- */
-function failedTile(history) {
-  const name = "Failed";
-  if (!history) return unknownTile(name);
-  const failed = sum(history.buckets, (bucket) => bucket.failed);
-  const finished = sum(history.buckets, (bucket) => bucket.finished);
-  const note = finished ? `${((failed / finished) * 100).toFixed(1)} % of finished jobs` : "no job finished";
-  return { name, value: number(failed), note, isFailure: failed > 0 };
-}
-
-/**
- * @param {Answers} answers
- * @returns {Tile}
- */
-function podsTile({ workers, isDraining }) {
-  const name = "Pods";
-  if (!workers) return unknownTile(name);
-  const alive = workers.filter((worker) => worker.is_alive);
-  const value = number(new Set(alive.map((worker) => worker.pod)).size);
-  const processes = `${number(alive.length)} worker ${alive.length === 1 ? "process" : "processes"}`;
-  return { name, value, note: isDraining ? "draining: no jobs start" : processes };
-}
-
-// Tables
-
-/**
- * @param {string} label
- * @param {string[]} headings
- * @param {Child[][] | null} rows null: unknown
- * @param {string} emptyText
- */
-function simpleTable(label, headings, rows, emptyText) {
-  const content = rows?.length
-    ? scrollable(label, headings, rows)
-    : h("p", { class: "empty" }, rows ? emptyText : UNKNOWN);
-  return h("section", {}, h("h2", {}, label), content);
-}
-
-/**
- * @param {string} label
- * @param {string[]} headings
- * @param {Child[][]} rows
- */
-function scrollable(label, headings, rows) {
-  const head = headings.map((name) => h("th", { scope: "col" }, name));
-  const body = rows.map((row) => h("tr", {}, ...row.map((value) => h("td", {}, value))));
-  const content = h("table", { class: "simple" }, h("thead", {}, h("tr", {}, head)), h("tbody", {}, body));
-  return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, content);
-}
-
-/** @param {Worker} worker */
-function load({ running, capacity }) {
-  const fill = h("span", { class: "fill is-running" });
-  fill.style.width = `${capacity ? Math.min(100, (running / capacity) * 100) : 0}%`;
-  const bar = h("span", { class: "bar", "aria-hidden": "true" }, fill);
-  return h("span", { class: "load" }, bar, `${running} of ${capacity}`);
-}
-
-/** @param {Worker[] | null} workers */
-function podsTable(workers) {
-  const headings = [
-    "Pod",
-    "Load",
-    "Last heartbeat",
-    "Started",
-    "Woken by notification",
-    "Woken by poll",
-    "Missed notifications",
-    "Job types",
-  ];
-  const rows = workers && workers.map(podRow);
-  const empty = "No pod was active in the last hour. Start one: reactor worker --app your.handlers";
-  return simpleTable("Pods", headings, rows, empty);
-}
-
-/** @param {Worker} worker */
-function podRow(worker) {
-  const heartbeat = duration(worker.heartbeat_age_seconds);
-  const icon = worker.is_alive ? shape("completed", "alive") : shape("failed", "dead");
-  return [
-    h("span", {}, icon, " ", worker.pod),
-    load(worker),
-    worker.is_alive ? heartbeat : `dead, ${heartbeat}`,
-    age(worker.started_at),
-    countText(worker.counts?.wakes),
-    countText(worker.counts?.polls),
-    countText(worker.counts?.missed_wakes),
-    (worker.job_types ?? []).join(", "),
-  ];
-}
-
-/** @param {number | undefined} count */
-const countText = (count) => (count === undefined ? "–" : number(count));
-
-/** @param {Queue[] | null} queues */
-function queuesTable(queues) {
-  const headings = ["Queue", "State", "Running", "Queued", "Scheduled", "Blocked", "Oldest"];
-  return simpleTable("Queues", headings, queues && queues.map(queueRow), "No unfinished jobs.");
-}
-
-/** @param {Queue} queue */
-const queueRow = (queue) => [
-  queue.queue,
-  queue.paused ? "paused" : "active",
-  `${number(queue.running)}${queue.max_running === null ? "" : ` of ${number(queue.max_running)}`}`,
-  number(queue.due),
-  number(queue.scheduled),
-  number(queue.waiting),
-  duration(queue.oldest_due_seconds),
-];
-
-/** @param {TypeStats[] | null} types */
-function typesTable(types) {
-  const headings = ["Type", "State", "Jobs", "Average", "p50", "p95", "Retried"];
-  const finished = types && types.filter(({ state }) => TERMINAL.has(state));
-  finished?.sort((a, b) => (a.job_type ?? "").localeCompare(b.job_type ?? "") || a.state.localeCompare(b.state));
-  return simpleTable(
-    "Finished in the last day, by type",
-    headings,
-    finished && finished.map(typeRow),
-    "No finished jobs.",
-  );
-}
-
-/** @param {TypeStats} row */
-const typeRow = (row) => [
-  row.job_type ?? "(adopted rows)",
-  h("span", { class: "nowrap" }, shape(row.state), " ", row.state),
-  number(row.count),
-  duration(row.average_seconds),
-  duration(row.p50_seconds),
-  duration(row.p95_seconds),
-  number(row.retried),
-];

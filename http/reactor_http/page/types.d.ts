@@ -190,6 +190,16 @@ export interface Changed {
   jobs?: Record<string, JobState>;
 }
 
+/** The newest answers that the overview shows; null where the server refused. */
+export interface OverviewAnswers {
+  history: History | null;
+  types: TypeStats[] | null;
+  workers: Worker[] | null;
+  queues: Queue[] | null;
+  isDraining: boolean;
+  problems: string[];
+}
+
 /** RFC 9457; any member may be missing where a proxy answers. */
 export interface Problem {
   title?: string;
