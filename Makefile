@@ -73,8 +73,8 @@ else
 endif
 
 chaos: venv
-	@REACTOR_TEST_CHAOS_KILLS=200 $(IN) -m pytest tests/test_chaos.py -s --timeout 1800 $(ARGS)
-	@REACTOR_TEST_RACES=1000 $(IN) -m pytest tests/test_dependencies.py -k at_once --timeout 1800 $(ARGS)
+	@REACTOR_TEST_CHAOS_KILLS=200 $(IN) -m pytest tests/guarantees/test_chaos.py -s --timeout 1800 $(ARGS)
+	@REACTOR_TEST_RACES=1000 $(IN) -m pytest tests/schema/test_dependencies.py -k at_once --timeout 1800 $(ARGS)
 
 bench: venv
 	@$(IN) bench/inserts.py
@@ -84,7 +84,7 @@ bench: venv
 	@$(IN) bench/streams.py
 
 screenshots: venv
-	@$(IN) tests/screenshots.py
+	@$(IN) -m tests.page.screenshots
 
 format: venv format-page
 	@$(IN) -m ruff check --quiet --fix-only --select I .

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import asyncpg
 
-from reactor import statements
-from reactor.database import Connection, connect
-from reactor.lease import Worker, register_worker
+from reactor.database import statements
+from reactor.database.connection import Connection, connect
+from reactor.lifecycle.lease import Worker, register_worker
 
 Batch = list[asyncpg.Record]
 

@@ -9,9 +9,9 @@ import statistics
 import time
 from contextlib import AsyncExitStack
 
-from reactor.claim import claim
-from reactor.database import Connection, connect
-from reactor.lease import Worker, register_worker
+from reactor.database.connection import Connection, connect
+from reactor.lifecycle.claim import claim
+from reactor.lifecycle.lease import Worker, register_worker
 from reactor.testing import Databases, server_for_tests
 
 BATCH = 100

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from reactor.database import connect
+from reactor.database.connection import connect
 
 HERE = Path(__file__).parent
 PEER_HOME = HERE.parent / "build" / "bench-pgqueuer"

@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from bench.contestants import GAP_SECONDS, HERE, Contestant, contestants, why_not
-from reactor.database import connect
+from reactor.database.connection import connect
 from reactor.testing import Databases, server_for_tests
 
 WARM_UP = 10

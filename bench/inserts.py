@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-from reactor.database import Connection, connect
+from reactor.database.connection import Connection, connect
 from reactor.embedded.binaries import find_programs
 from reactor.testing import Databases, server_for_tests
 

@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable
 from uuid import UUID
 
 from reactor import Context, Job, Pipeline, Registry
-from reactor.database import Connection, connect
-from reactor.look import find_pipeline
+from reactor.database.connection import Connection, connect
 from reactor.operate import Operator, cancel_pipeline, retry_pipeline
+from reactor.queries.pipelines import find_pipeline
 from reactor.testing import Databases, run_until_idle, server_for_tests
 
 SIZES = (100, 1_000, 10_000)

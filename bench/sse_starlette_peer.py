@@ -12,10 +12,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from reactor.cursor import parse
-from reactor.feed import Feed
-from reactor.topic import Batch
-from reactor_http.sse import encode
+from reactor.feed.cursor import parse
+from reactor.feed.feed import Feed
+from reactor.feed.subscriptions import Batch
+from reactor_http.stream.sse import encode
 
 
 class Peer:

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID, uuid4
 
-from reactor.database import Connection, connect
+from reactor.database.connection import Connection, connect
 from reactor.testing import Databases, server_for_tests
 
 PEER = Path(__file__).parent / "sse_starlette_peer.py"

@@ -1,8 +1,8 @@
-"""Alembic's entry: runs the revisions on the connection that reactor.migrate hands it, or prints their SQL."""
+"""Alembic's entry: runs the revisions on the connection that reactor.database.migrate hands it, or prints their SQL."""
 
 from alembic import context
 
-from reactor.migrate import preparation_script
+from reactor.database.migrate import preparation_script
 
 SCHEMA = "reactor"
 

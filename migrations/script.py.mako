@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from reactor.migrate import execute_frozen
+from reactor.database.migrate import execute_frozen
 
 revision = ${repr(up_revision)}
 down_revision = ${repr(down_revision)}

@@ -1,19 +1,19 @@
 """A job and pipeline engine on PostgreSQL: insert a row, and it is run."""
 
-from reactor.backoff import exponential, fixed
-from reactor.claim import claim_job
-from reactor.context import Context, chain_job
-from reactor.embed import Reactor, run_job
+from reactor.client.pipeline import Pipeline, SubmittedPipeline
+from reactor.client.submit import NewJob, Submitted, submit, submit_many
+from reactor.client.wait import Finished, wait
 from reactor.errors import ReactorError
+from reactor.handlers.backoff import exponential, fixed
+from reactor.handlers.context import Context, chain_job
+from reactor.handlers.registry import Registry, around, get_handler, lifespan, register, schedule
+from reactor.handlers.steps import Step, Summary
+from reactor.handlers.sync_context import SyncContext
 from reactor.job import Job, JobState
-from reactor.lease import heartbeat
+from reactor.lifecycle.claim import claim_job
+from reactor.lifecycle.lease import heartbeat
 from reactor.outcome import Cancelled, Completed, Fail, Partial, Retry, Skip, Snooze
-from reactor.pipeline import Pipeline, SubmittedPipeline
-from reactor.registry import Registry, around, get_handler, lifespan, register, schedule
-from reactor.steps import Step, Summary
-from reactor.submit import NewJob, Submitted, submit, submit_many
-from reactor.thread import SyncContext
-from reactor.wait import Finished, wait
+from reactor.pod.in_process import Reactor, run_job
 
 __version__ = "0.1.0"
 

@@ -1,10 +1,10 @@
 """What a worker process has done since it started, for logs and metrics."""
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from reactor.histogram import Histogram
 from reactor.job import JobState
 
 DURATION_BOUNDS = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0, 300.0, 1800.0, 7200.0)
@@ -13,6 +13,36 @@ BATCH_BOUNDS = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0)
 OTHER = "(other)"
 """Stands for all types beyond the first fifty."""
 _MOST_TYPES = 50
+
+
+class Histogram:
+    """How many values fell into each of a few fixed ranges."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        """`bounds`: the upper ends of the ranges, each part of its own; whatever is larger has one more."""
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def add(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+    def merge(self, other: "Histogram") -> None:
+        self.merge_counts(other.counts, other.total)
+
+    def merge_counts(self, counts: Sequence[int], total: float) -> None:
+        self.counts = [ours + theirs for ours, theirs in zip(self.counts, counts, strict=True)]
+        self.total += total
+
+    def summary(self) -> dict[str, Any]:
+        return {"counts": self.counts.copy(), "sum": round(self.total, 6)}
 
 
 @dataclass

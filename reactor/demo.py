@@ -7,11 +7,11 @@ import asyncio
 import random
 from typing import Any
 
-from reactor.context import Context
-from reactor.database import Connection
+from reactor.client.submit import NewJob, submit_many
+from reactor.database.connection import Connection
+from reactor.handlers.context import Context
+from reactor.handlers.registry import register
 from reactor.job import Job
-from reactor.registry import register
-from reactor.submit import NewJob, submit_many
 
 YEARS = (2024, 2025, 2026)
 

@@ -9,11 +9,11 @@ from uuid import uuid4
 import anyio
 import asyncpg
 
-from reactor import statements
-from reactor.database import NEWEST_TESTED_SERVER, Connection, address, connect
+from reactor.database import statements
+from reactor.database.connection import NEWEST_TESTED_SERVER, Connection, address, connect
+from reactor.database.revision import check_revision
+from reactor.embedded.locate import Location
 from reactor.errors import DatabaseUnreachable, ReactorError, ServerUnsupported
-from reactor.locate import Location
-from reactor.revision import check_revision
 from reactor.settings import unknown_settings
 
 _CLOCK_TOLERANCE_SECONDS = 2.0

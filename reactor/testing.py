@@ -15,14 +15,14 @@ from uuid import uuid4
 import asyncpg
 
 from reactor.counts import Counts
-from reactor.database import connect, with_database
+from reactor.database.connection import connect, with_database
+from reactor.database.migrate import migrate
 from reactor.embedded import start_embedded
+from reactor.handlers.registry import Registry, default
 from reactor.job import JobState
-from reactor.lease import Worker, register_worker, retire_worker
-from reactor.migrate import migrate
-from reactor.registry import Registry, default
-from reactor.runner import Plan, Runner
+from reactor.lifecycle.lease import Worker, register_worker, retire_worker
 from reactor.settings import Settings
+from reactor.worker.claim_loop import Plan, Runner
 
 # Tests start from nothing each time, so there is nothing to lose in a crash.
 _FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from reactor import doctor
-from reactor.database import Connection, connect
+from reactor.database.connection import Connection, connect
+from reactor.database.migrate import migrate
 from reactor.doctor import Finding, Level, examine
 from reactor.embedded import start_embedded
-from reactor.locate import Location
-from reactor.migrate import migrate
+from reactor.embedded.locate import Location
 
 
 async def findings(url: str, listen_url: str = "", environment: Mapping[str, str] | None = None) -> dict[str, Finding]:

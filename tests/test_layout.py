@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reactor import statements
+from reactor.database import statements
 from reactor.settings import Settings
 
 ROOT = Path(__file__).parent.parent

@@ -13,18 +13,18 @@ from starlette.staticfiles import StaticFiles
 
 from reactor.errors import ReactorError
 from reactor.settings import Settings, read_settings
-from reactor_http import events, guard, jobs, me, operate, pipelines, stats
-from reactor_http.access import Permission, needs
-from reactor_http.call import routes
-from reactor_http.edge import Check, Edge
-from reactor_http.headers import SafeHeaders
-from reactor_http.health import Ready, live
-from reactor_http.metrics import Metrics
-from reactor_http.openapi import show_openapi
-from reactor_http.origin import Origins
+from reactor_http.api import error_responses, events, jobs, me, operate, pipelines, stats
+from reactor_http.api.access import Permission, needs
+from reactor_http.api.endpoint import routes
+from reactor_http.api.openapi import show_openapi
+from reactor_http.metrics.prometheus import Metrics
+from reactor_http.metrics.stream_metrics import stream_metrics
+from reactor_http.middleware.cross_origin import Origins
+from reactor_http.middleware.request_counts import Counted, Traffic
+from reactor_http.middleware.security_headers import SafeHeaders
 from reactor_http.problem import Problem
-from reactor_http.stream_metrics import stream_metrics
-from reactor_http.traffic import Counted, Traffic
+from reactor_http.server.health import Ready, live
+from reactor_http.state import Check, Edge
 
 CALLS = (*jobs.CALLS, *pipelines.CALLS, *operate.CALLS, *stats.CALLS, *events.CALLS, *me.CALLS)
 """What /openapi.json describes; add yours."""
@@ -59,10 +59,10 @@ def create_app(
         ],
         exception_handlers={
             ClientDisconnect: _gone,
-            Problem: guard.refuse,
-            ReactorError: guard.refuse_work,
-            HTTPException: guard.refuse_request,
-            Exception: guard.own_up,
+            Problem: error_responses.refuse,
+            ReactorError: error_responses.refuse_work,
+            HTTPException: error_responses.refuse_request,
+            Exception: error_responses.own_up,
         },
     )
     app.state.calls = CALLS

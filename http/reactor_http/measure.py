@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from reactor.histogram import Histogram
+from reactor.counts import Histogram
 
 
 class Measure(NamedTuple):

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from reactor.migrate import execute_frozen
+from reactor.database.migrate import execute_frozen
 
 revision = "0001"
 down_revision = None

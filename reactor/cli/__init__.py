@@ -82,7 +82,7 @@ def main() -> None:
     try:
         cli()
     except ReactorError as error:
-        from reactor.cli.show import harmless
+        from reactor.cli.output import harmless
 
         click.secho("error: ", fg="red", bold=True, nl=False, err=True)
         click.echo(harmless(error, lines=True), err=True)

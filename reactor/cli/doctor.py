@@ -9,7 +9,7 @@ import anyio
 import click
 
 from reactor.doctor import Finding, Level, examine
-from reactor.locate import locate
+from reactor.embedded.locate import locate
 from reactor.settings import read_settings
 
 _SIGNS = {

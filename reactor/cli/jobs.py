@@ -7,14 +7,14 @@ from typing import Any
 import click
 
 from reactor.cli.options import JOB_ID, json_option
+from reactor.cli.output import harmless, percent, print_fields, print_json, print_table
 from reactor.cli.session import ask
-from reactor.cli.show import harmless, percent, print_fields, print_json, print_table
-from reactor.database import Connection
-from reactor.describe import first_line
+from reactor.database.connection import Connection
 from reactor.duration import in_words
+from reactor.error_text import first_line
 from reactor.job import JobState
-from reactor.look import Filters, Page, find_job, list_jobs
-from reactor.why import why as find_reasons
+from reactor.queries.jobs import Filters, Page, find_job, list_jobs
+from reactor.queries.why import why as find_reasons
 
 _TELL_SECONDS = 2.0
 _FIRST_COLUMNS = ("number", "name", "state", "outcome", "pod")

@@ -3,9 +3,9 @@
 import anyio
 import click
 
-from reactor.locate import locate
-from reactor.migrate import migrate as migrate_up
-from reactor.migrate import migrate_down, migration_script
+from reactor.database.migrate import migrate as migrate_up
+from reactor.database.migrate import migrate_down, migration_script
+from reactor.embedded.locate import locate
 from reactor.settings import read_settings
 
 

@@ -5,14 +5,15 @@ from uuid import UUID
 
 import click
 
-from reactor import operate
 from reactor.cli.options import JOB_ID, json_option
+from reactor.cli.output import harmless, print_json, print_table
 from reactor.cli.session import ask, operator
-from reactor.cli.show import harmless, print_json, print_table
 from reactor.errors import ReactorError
 from reactor.job import JobState
-from reactor.look import find_pipeline, look_at_gates
-from reactor.operate import Changed
+from reactor.operate import actions
+from reactor.operate.actions import Changed
+from reactor.queries.pipelines import find_pipeline
+from reactor.queries.queues import find_gates
 
 ids_argument = click.argument("ids", metavar="[ID...]", type=JOB_ID, nargs=-1)
 pipeline_option = click.option("--pipeline", type=click.UUID, help="All of this pipeline that it applies to.")
@@ -41,10 +42,10 @@ def cancel(ids: tuple[int, ...], pipeline: UUID | None, reason: str | None, as_j
     by = operator()
     why = reason or f"Cancelled by {by.who}."
     if pipeline:
-        done = ask(lambda connection: operate.cancel_pipeline(connection, pipeline, why, by))
+        done = ask(lambda connection: actions.cancel_pipeline(connection, pipeline, why, by))
         _check_changed(done, pipeline, "cancel")
     else:
-        done = ask(lambda connection: operate.cancel(connection, ids, why, by))
+        done = ask(lambda connection: actions.cancel(connection, ids, why, by))
     ended = {job_id: state for job_id, state in done.unfit.items() if state is not JobState.CANCELLED}
     if as_json:
         _print_changed("cancelled", done)
@@ -79,11 +80,11 @@ def retry(ids: tuple[int, ...], pipeline: UUID | None, as_json: bool) -> None:
     """
     _check_named(ids, pipeline)
     if pipeline:
-        done = ask(lambda connection: operate.retry_pipeline(connection, pipeline, operator()))
+        done = ask(lambda connection: actions.retry_pipeline(connection, pipeline, operator()))
         _check_changed(done, pipeline, "retry")
         ids = tuple(done.jobs)
     else:
-        done = ask(lambda connection: operate.retry(connection, ids, operator()))
+        done = ask(lambda connection: actions.retry(connection, ids, operator()))
     if as_json:
         _print_changed("started", done)
     else:
@@ -119,7 +120,7 @@ def recover(job_id: int, as_json: bool) -> None:
     Pods do that by themselves; this does not wait for them, and gives a fresh quota of attempts. Refused (exit code 1)
     while the worker is alive: a handler that hangs is ended by its timeout, or by `reactor cancel` and `reactor retry`.
     """
-    ask(lambda connection: operate.recover(connection, job_id, operator()))
+    ask(lambda connection: actions.recover(connection, job_id, operator()))
     if as_json:
         print_json({"jobs": {job_id: JobState.PENDING}})
     else:
@@ -137,10 +138,10 @@ def pause(queue: str | None, as_json: bool) -> None:
       reactor pause
     """
     if queue is not None:
-        was = ask(lambda connection: operate.pause(connection, queue, operator()))
+        was = ask(lambda connection: actions.pause(connection, queue, operator()))
         _say({"queue": queue, "paused": True, "was_paused": was}, as_json, _paused(queue, was))
         return
-    gates = ask(look_at_gates)
+    gates = ask(find_gates)
     if as_json:
         print_json(gates.queues)
     elif not gates.queues:
@@ -162,7 +163,7 @@ def resume(queue: str, as_json: bool) -> None:
     \b
       reactor resume imports
     """
-    was = ask(lambda connection: operate.resume(connection, queue, operator()))
+    was = ask(lambda connection: actions.resume(connection, queue, operator()))
     said = f"Queue {harmless(queue)} is open again." if was else f"Queue {harmless(queue)} was not paused."
     _say({"queue": queue, "paused": False, "was_paused": was}, as_json, said)
 
@@ -179,12 +180,12 @@ def drain(switch: str | None, as_json: bool) -> None:
       reactor drain off
     """
     if switch is None:
-        draining = ask(look_at_gates).draining
+        draining = ask(find_gates).draining
         said = "Draining is on: no pod takes a job." if draining else "Draining is off."
         _say({"draining": draining}, as_json, said)
         return
     on = switch == "on"
-    was = ask(lambda connection: operate.drain(connection, on, operator()))
+    was = ask(lambda connection: actions.drain(connection, on, operator()))
     said = "no pod takes a job; what runs goes on" if on else "pods take jobs"
     _say(
         {"draining": on, "was_draining": was},

@@ -6,11 +6,11 @@ from dataclasses import asdict
 import click
 
 from reactor.cli.options import json_option
+from reactor.cli.output import counted, print_json
 from reactor.cli.session import ask, operator
-from reactor.cli.show import counted, print_json
-from reactor.database import Connection
-from reactor.prune import CALENDAR, ENDED, JOB_TYPE, Pruned, Retention, prune_by, prune_every
-from reactor.prune import prune as prune_batches
+from reactor.database.connection import Connection
+from reactor.operate.prune import CALENDAR, ENDED, JOB_TYPE, Pruned, Retention, prune_by, prune_every
+from reactor.operate.prune import prune as prune_batches
 
 _TELL_SECONDS = 2.0
 

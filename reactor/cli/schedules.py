@@ -5,11 +5,11 @@ from typing import Any
 
 import click
 
-from reactor import agenda
 from reactor.cli.options import json_option
+from reactor.cli.output import harmless, print_json, print_table
 from reactor.cli.session import ask, operator
-from reactor.cli.show import harmless, print_json, print_table
 from reactor.duration import in_words
+from reactor.operate import schedules as actions
 
 name_argument = click.argument("name")
 
@@ -30,7 +30,7 @@ def schedules(context: click.Context, as_json: bool) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    found = ask(agenda.list_schedules)
+    found = ask(actions.list_schedules)
     if as_json:
         print_json(found)
     elif not found:
@@ -47,7 +47,7 @@ def schedules(context: click.Context, as_json: bool) -> None:
 @name_argument
 def enable(name: str) -> None:
     """Let it run again, from now on; what it missed is not made up for."""
-    was = ask(lambda connection: agenda.enable(connection, name, operator()))
+    was = ask(lambda connection: actions.enable(connection, name, operator()))
     click.echo(f"Schedule {harmless(name)} is {'enabled already' if was else 'enabled'}.")
 
 
@@ -55,7 +55,7 @@ def enable(name: str) -> None:
 @name_argument
 def disable(name: str) -> None:
     """Don't let it run; its jobs that there are go on."""
-    was = ask(lambda connection: agenda.disable(connection, name, operator()))
+    was = ask(lambda connection: actions.disable(connection, name, operator()))
     click.echo(f"Schedule {harmless(name)} is {'disabled' if was else 'disabled already'}.")
 
 
@@ -63,7 +63,7 @@ def disable(name: str) -> None:
 @name_argument
 def remove(name: str) -> None:
     """Remove it; its jobs stay. One that code declares comes back when a worker starts: remove it there first."""
-    ask(lambda connection: agenda.remove(connection, name, operator()))
+    ask(lambda connection: actions.remove(connection, name, operator()))
     click.echo(f"Schedule {harmless(name)} is removed.")
 
 
@@ -72,7 +72,7 @@ def remove(name: str) -> None:
 @json_option
 def run(name: str, as_json: bool) -> None:
     """Insert one of its jobs now, besides its times; also of one that is disabled."""
-    job_id, outcome = ask(lambda connection: agenda.run(connection, name, operator()))
+    job_id, outcome = ask(lambda connection: actions.run(connection, name, operator()))
     if as_json:
         print_json({"id": job_id, "outcome": outcome})
     else:

@@ -6,13 +6,13 @@ import signal
 import click
 
 from reactor.cli.options import address_options
-from reactor.database import connect
-from reactor.locate import locate
+from reactor.database.connection import connect
+from reactor.database.revision import check_revision
+from reactor.embedded.locate import locate
 from reactor.log import get_logger
-from reactor.revision import check_revision
 from reactor.settings import Settings, read_settings
 from reactor_http.app import create_app
-from reactor_http.serve import serve_app
+from reactor_http.server.serve import serve_app
 
 log = get_logger(__name__)
 

@@ -9,11 +9,11 @@ from typing import TypeVar
 
 import anyio
 
-from reactor.database import Connection, connect
-from reactor.locate import locate
+from reactor.database.connection import Connection, connect
+from reactor.database.refusals import refusals_explained
+from reactor.database.revision import check_revision
+from reactor.embedded.locate import locate
 from reactor.operate import Operator
-from reactor.refusal import refusals_explained
-from reactor.revision import check_revision
 from reactor.settings import read_settings
 
 T = TypeVar("T")

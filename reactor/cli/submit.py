@@ -8,14 +8,14 @@ from typing import Any
 
 import click
 
-from reactor import statements
 from reactor.cli.options import json_option
+from reactor.cli.output import print_json
 from reactor.cli.session import ask
-from reactor.cli.show import print_json
-from reactor.database import Connection
+from reactor.client.submit import Submitted
+from reactor.client.submit import submit as submit_job
+from reactor.database import statements
+from reactor.database.connection import Connection
 from reactor.duration import parse_duration
-from reactor.submit import Submitted
-from reactor.submit import submit as submit_job
 
 
 def read_payload(value: str) -> dict[str, Any]:

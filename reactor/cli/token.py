@@ -3,9 +3,9 @@
 import click
 
 from reactor.cli.options import json_option
-from reactor.cli.show import print_json
-from reactor_http.caller import Permission
-from reactor_http.tokens import NAME, make_token
+from reactor.cli.output import print_json
+from reactor_http.auth.caller import Permission
+from reactor_http.auth.tokens import NAME, make_token
 
 
 def _permissions(context: click.Context, parameter: click.Parameter, value: str) -> list[Permission]:

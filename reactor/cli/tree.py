@@ -8,10 +8,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from reactor.cli.picture import Picture, Row, by_state
-from reactor.cli.show import STATE_COLOURS, harmless, percent
-from reactor.describe import first_line
-from reactor.topic import Sign
+from reactor.cli.output import STATE_COLOURS, harmless, percent
+from reactor.cli.pipeline_state import Picture, Row, by_state
+from reactor.error_text import first_line
+from reactor.feed.subscriptions import Sign
 
 SHAPES = {
     "waiting": "◌",

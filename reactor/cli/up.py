@@ -10,15 +10,15 @@ import click
 
 from reactor.cli.options import address_options
 from reactor.cli.worker import exit_code, health_checks, plan_watch
-from reactor.database import connect, is_pooled, without_password
+from reactor.database.connection import connect, is_pooled, without_password
+from reactor.database.migrate import migrate as migrate_up
 from reactor.demo import submit_demo
+from reactor.embedded.locate import Location, locate
 from reactor.errors import ReactorError, first_error
-from reactor.locate import Location, locate
-from reactor.migrate import migrate as migrate_up
+from reactor.pod.supervisor import Supervisor
 from reactor.settings import Settings, read_settings
-from reactor.supervisor import Supervisor
 from reactor_http.app import create_app
-from reactor_http.serve import address_of, bind, serve_app
+from reactor_http.server.serve import address_of, bind, serve_app
 
 DEMO = "reactor.demo"
 

@@ -14,19 +14,19 @@ from rich.console import Console
 from rich.live import Live
 
 from reactor.cli.options import json_option
-from reactor.cli.picture import Picture, Row, by_state
-from reactor.cli.show import harmless
+from reactor.cli.output import harmless
+from reactor.cli.pipeline_state import Picture, Row, by_state
 from reactor.cli.tree import STALE, draw
-from reactor.database import connect
-from reactor.describe import first_line
+from reactor.database.connection import connect
+from reactor.database.refusals import refusals_explained
+from reactor.database.revision import check_revision
+from reactor.embedded.locate import locate
+from reactor.error_text import first_line
 from reactor.errors import ReactorError
-from reactor.feed import Feed
-from reactor.locate import locate
-from reactor.look import find_job
-from reactor.refusal import refusals_explained
-from reactor.revision import check_revision
+from reactor.feed.feed import Feed
+from reactor.feed.subscriptions import Batch, Reader, Sign
+from reactor.queries.jobs import find_job
 from reactor.settings import read_settings
-from reactor.topic import Batch, Reader, Sign
 
 _FIRST_SECONDS = 10.0
 

@@ -9,16 +9,16 @@ from contextlib import asynccontextmanager
 
 import click
 
-from reactor.database import connect, is_pooled
+from reactor.concurrency import first_of
+from reactor.database.connection import connect, is_pooled
+from reactor.database.revision import check_revision
+from reactor.embedded.locate import Location, locate
 from reactor.errors import ReactorError
-from reactor.first import first_of
-from reactor.locate import Location, locate
 from reactor.log import get_logger
-from reactor.process import Orders
-from reactor.revision import check_revision
-from reactor.runner import Plan
+from reactor.pod.supervisor import Supervisor, Watch
 from reactor.settings import Settings, read_settings
-from reactor.supervisor import Supervisor, Watch
+from reactor.worker.claim_loop import Plan
+from reactor.worker.process import Orders
 
 log = get_logger(__name__)
 
@@ -98,9 +98,9 @@ async def _probed(supervisor: Supervisor, settings: Settings, location: Location
         yield
         return
     # Takes a third of a second to import, and most pods have no use for it.
-    from reactor_http.probes import create_probes
-    from reactor_http.protocol import Limits
-    from reactor_http.serve import serve_app
+    from reactor_http.server.connection_limits import Limits
+    from reactor_http.server.probes import create_probes
+    from reactor_http.server.serve import serve_app
 
     # Tokens are for the API, which is not here.
     where = settings.model_copy(

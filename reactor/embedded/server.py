@@ -168,7 +168,7 @@ class EmbeddedServer:
                 [
                     sys.executable,
                     "-m",
-                    "reactor.embedded.keeper",
+                    "reactor.embedded.stop_after_last",
                     str(self.home),
                     str(self._version),
                     str(reader),

@@ -1,0 +1,1 @@
+"""Who is calling: bearer tokens, stream tokens, and loopback callers without either."""

@@ -1,0 +1,1 @@
+"""Prometheus metrics: the format, and the collectors of workers and streams."""

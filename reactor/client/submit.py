@@ -1,0 +1,107 @@
+"""Inserts jobs in the caller's own transaction."""
+
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any, Literal, NamedTuple, overload
+from uuid import UUID
+
+from reactor.client.drivers import AsyncConnection, Rows, SyncConnection, fetch
+from reactor.database import statements
+from reactor.database.jsonb import encode
+from reactor.errors import JobInvalid
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewJob:
+    """What a producer can say about a job; docs/sql.md tells what each means."""
+
+    job_type: str
+    payload: Mapping[str, Any] | None = None
+    pipeline_id: UUID | None = None
+    queue: str = "default"
+    priority: int = 0
+    run_after: datetime | None = None
+    max_attempts: int | None = None
+    timeout_seconds: float | None = None
+    tags: Sequence[str] = ()
+    scope: str | None = None
+    exclusive: bool = False
+    idempotency_key: str | None = None
+
+
+class Submitted(NamedTuple):
+    id: int
+    pipeline_id: UUID
+    outcome: Literal["created", "existing", "busy"]
+    """`existing`: the id is the holder of the idempotency key; `busy`: the job that holds the exclusive scope."""
+
+
+@overload
+def submit(
+    connection: SyncConnection, job_type: str, payload: Mapping[str, Any] | None = None, **options: Any
+) -> Submitted: ...
+@overload
+def submit(
+    connection: AsyncConnection, job_type: str, payload: Mapping[str, Any] | None = None, **options: Any
+) -> Awaitable[Submitted]: ...
+def submit(
+    connection: "SyncConnection | AsyncConnection",
+    job_type: str,
+    payload: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Submitted | Awaitable[Submitted]:
+    """One job; `options` are the further fields of NewJob. To be awaited where the driver is asynchronous."""
+    rows = fetch(connection, statements.SUBMIT, encode_jobs([new_job(job_type, payload, options)]))
+    return _first_later(rows) if isinstance(rows, Awaitable) else _submitted(rows)[0]
+
+
+@overload
+def submit_many(connection: SyncConnection, jobs: Iterable[NewJob]) -> list[Submitted]: ...
+@overload
+def submit_many(connection: AsyncConnection, jobs: Iterable[NewJob]) -> Awaitable[list[Submitted]]: ...
+def submit_many(
+    connection: "SyncConnection | AsyncConnection", jobs: Iterable[NewJob]
+) -> list[Submitted] | Awaitable[list[Submitted]]:
+    """Many jobs in one statement, all or none. The answers are in the order of the jobs."""
+    rows = fetch(connection, statements.SUBMIT, encode_jobs(jobs))
+    return _all_later(rows) if isinstance(rows, Awaitable) else _submitted(rows)
+
+
+def new_job(job_type: str, payload: Mapping[str, Any] | None, options: Mapping[str, Any]) -> NewJob:
+    try:
+        return NewJob(job_type=job_type, payload=payload, **options)
+    except TypeError as error:
+        known = ", ".join(field.name for field in fields(NewJob))
+        raise JobInvalid(str(error).removeprefix("NewJob.__init__() "), f"A job has: {known}.") from None
+
+
+async def _first_later(rows: Awaitable[Rows]) -> Submitted:
+    return _submitted(await rows)[0]
+
+
+async def _all_later(rows: Awaitable[Rows]) -> list[Submitted]:
+    return _submitted(await rows)
+
+
+def _submitted(rows: Rows) -> list[Submitted]:
+    return [Submitted(*row) for row in rows]
+
+
+def encode_jobs(jobs: Iterable[NewJob]) -> str:
+    """As reactor.submit_many takes them. Raises JobInvalid for what no database could hold."""
+    try:
+        return encode([_arguments(job) for job in jobs])
+    except ValueError as error:
+        raise JobInvalid(f"the payload is no JSON: {error}", "Use strings, numbers, lists and objects.") from error
+
+
+def _arguments(job: NewJob) -> dict[str, Any]:
+    if job.run_after is not None and job.run_after.tzinfo is None:
+        raise JobInvalid("run_after has no time zone", "Use datetime.now(UTC), or another aware datetime.")
+    arguments = {field.name: getattr(job, field.name) for field in fields(NewJob)}
+    arguments["payload"] = dict(job.payload or {})
+    arguments["tags"] = list(job.tags)
+    arguments["pipeline_id"] = str(job.pipeline_id) if job.pipeline_id else None
+    arguments["run_after"] = job.run_after.isoformat() if job.run_after else None
+    return arguments

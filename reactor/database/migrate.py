@@ -1,0 +1,128 @@
+"""Brings a database's reactor schema to the revision that this program needs."""
+
+import io
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import asyncpg
+from alembic import command, op
+from alembic.config import Config
+from alembic.util import CommandError
+from sqlalchemy import Connection as SyncConnection
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import NullPool
+
+from reactor.database.assets import folder
+from reactor.database.connection import Connection, address, open_connection
+from reactor.database.restore_repair import put_right
+from reactor.database.revision import current_revision, known_revisions
+from reactor.errors import MigrationFailed, PrivilegeMissing, ReactorError, SchemaUnknown
+from reactor.log import get_logger
+
+log = get_logger(__name__)
+
+# All migrations of one database take turns by this advisory lock ("reactor" in ASCII).
+_LOCK = 0x72656163746F72
+
+
+async def migrate(url: str) -> tuple[str | None, str | None]:
+    """Up to the newest revision, from any number of pods at once. Returns the revisions before and after.
+
+    One at a time in one process, though: Alembic's `op` is a global.
+    """
+    revisions = await _run(url, partial(command.upgrade, revision="head"))
+    await put_right(url)
+    return revisions
+
+
+async def migrate_down(url: str, revision: str) -> tuple[str | None, str | None]:
+    """Down to a revision, or to `base`. What later revisions added is dropped, data included."""
+    return await _run(url, partial(command.downgrade, revision=revision))
+
+
+def migration_script() -> str:
+    """The SQL of it all, for those who want to read or run it themselves."""
+    written = io.StringIO()
+    command.upgrade(_config(written), "head", sql=True)
+    return written.getvalue()
+
+
+def preparation_script() -> str:
+    """Roles and schema: what needs more privileges than the rest."""
+    return (folder("migrations") / "prepare.sql").read_text()
+
+
+def execute_frozen(script: Path) -> None:
+    """For revisions: runs a file of many statements, or prints it under --sql."""
+    context = op.get_context()
+    if context.as_sql:
+        context.impl.static_output(script.read_text())
+        return
+    connection = op.get_bind()
+    # Rather fail and be run again than queue behind a long transaction with everybody else queueing behind us.
+    # It must go this way in any case: SQLAlchemy begins the transaction with the first statement it sees.
+    connection.exec_driver_sql("set local lock_timeout = '30s'")
+    driver = connection.connection.dbapi_connection
+    assert driver is not None
+    driver.run_async(lambda asyncpg_connection: asyncpg_connection.execute(script.read_text()))
+
+
+async def _run(url: str, step: Callable[[Config], None]) -> tuple[str | None, str | None]:
+    connection = await open_connection(url, name="reactor migrate")
+    try:
+        await _take_turn(connection)
+        before = await current_revision(connection)
+        if before and before not in known_revisions():
+            raise SchemaUnknown(before)
+        await _prepare(connection, address(url))
+        return before, await _alembic(connection, step)
+    finally:
+        # Gives the lock back too: it belongs to the session, for one migration may need several transactions.
+        await connection.close()
+
+
+async def _take_turn(connection: Connection) -> None:
+    if not await connection.fetchval("select pg_try_advisory_lock($1)", _LOCK):
+        log.info("another migration is running; waiting for it")
+        await connection.execute("select pg_advisory_lock($1)", _LOCK)
+
+
+async def _prepare(connection: Connection, where: str) -> None:
+    try:
+        async with connection.transaction():
+            await connection.execute(preparation_script())
+        await connection.execute("set role reactor_owner")
+    except asyncpg.InsufficientPrivilegeError as error:
+        user = await connection.fetchval("select quote_ident(session_user)")
+        script = f"{preparation_script()}\ngrant reactor_owner to {user};\n"
+        raise PrivilegeMissing(user, f"{error} (preparing {where})", script) from error
+
+
+async def _alembic(connection: Connection, step: Callable[[Config], None]) -> str | None:
+    async def ours() -> Connection:
+        return connection
+
+    def on(synchronous: SyncConnection) -> None:
+        config = _config()
+        config.attributes["connection"] = synchronous
+        step(config)
+
+    engine = create_async_engine("postgresql+asyncpg://", async_creator=ours, poolclass=NullPool)
+    async with engine.connect() as wrapped:  # which closes our connection when it is left
+        try:
+            await wrapped.run_sync(on)
+            return await current_revision(connection)
+        except CommandError as error:
+            raise ReactorError(str(error)) from error
+        except (DBAPIError, asyncpg.PostgresError) as error:
+            why = error.orig if isinstance(error, DBAPIError) else error
+            raise MigrationFailed(str(why)) from error
+
+
+def _config(output: io.StringIO | None = None) -> Config:
+    config = Config(output_buffer=output)
+    # Alembic's configuration interpolates %, which a path may hold.
+    config.set_main_option("script_location", str(folder("migrations")).replace("%", "%%"))
+    return config

@@ -1,0 +1,32 @@
+"""Which revision of the schema a database has, and which one this program needs."""
+
+from reactor.database.assets import folder
+from reactor.database.connection import Connection
+from reactor.errors import ReactorError, SchemaBehind, SchemaUnknown
+
+
+def known_revisions() -> list[str]:
+    """In their order, told by their files' names: Alembic takes half a second to import."""
+    return sorted(path.name.partition("_")[0] for path in (folder("migrations") / "versions").glob("[0-9]*_*.py"))
+
+
+def newest_revision() -> str:
+    known = known_revisions()
+    if not known:
+        raise ReactorError(f"There are no migrations in {folder('migrations')}.", "Install pg-reactor anew.")
+    return known[-1]
+
+
+async def current_revision(connection: Connection) -> str | None:
+    if not await connection.fetchval("select to_regclass('reactor.alembic_version') is not null"):
+        return None
+    revision: str | None = await connection.fetchval("select version_num from reactor.alembic_version")
+    return revision
+
+
+async def check_revision(connection: Connection) -> str:
+    """The database's revision; raises unless it is the one that this program needs."""
+    found, wanted = await current_revision(connection), newest_revision()
+    if found == wanted:
+        return found
+    raise SchemaUnknown(found) if found and found not in known_revisions() else SchemaBehind(found, wanted)

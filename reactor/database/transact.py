@@ -1,0 +1,35 @@
+"""Runs work in one transaction, and again after a deadlock."""
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import anyio
+import asyncpg
+
+from reactor.database import statements
+from reactor.database.connection import Connection
+from reactor.errors import DatabaseBusy, LockedElsewhere
+
+TRIES = 6
+_LOCK_SECONDS = 10.0
+_between = random.SystemRandom().uniform
+
+T = TypeVar("T")
+
+
+async def transact(connection: Connection, work: Callable[[], Awaitable[T]]) -> T:
+    """The work in one transaction; again when it crossed somebody else's, which the order of locks can't always avoid.
+
+    READ COMMITTED whatever the server's default is: jobs can't be ended with a fixed snapshot.
+    """
+    for number in range(TRIES):
+        try:
+            async with connection.transaction(isolation="read_committed"):
+                await connection.execute(statements.WAIT_FOR_LOCKS, round(_LOCK_SECONDS * 1000))
+                return await work()
+        except asyncpg.LockNotAvailableError:
+            raise LockedElsewhere(_LOCK_SECONDS) from None
+        except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
+            await anyio.sleep(_between(0, 0.02 * 2**number))
+    raise DatabaseBusy(TRIES)

@@ -1,0 +1,48 @@
+"""Finds the PostgreSQL this process uses: the one that is set, or the embedded one, started if need be."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+
+import anyio
+import asyncpg
+
+from reactor.database.connection import connect, with_database
+from reactor.embedded import EmbeddedServer, start_embedded
+from reactor.settings import Settings
+
+EMBEDDED_DATABASE = "reactor"
+
+
+@dataclass(frozen=True)
+class Location:
+    url: str
+    listen_url: str
+    """Past any pooler: for LISTEN, and for what needs one session (migrations)."""
+    embedded: EmbeddedServer | None = None
+
+
+@asynccontextmanager
+async def locate(settings: Settings) -> AsyncIterator[Location]:
+    if settings.database_url is not None:
+        url = settings.database_url.get_secret_value()
+        yield Location(url, settings.listen_url.get_secret_value() if settings.listen_url else url)
+        return
+    server = await anyio.to_thread.run_sync(
+        lambda: start_embedded(settings.embedded_dir, version=settings.embedded_version)
+    )
+    try:
+        await _create_database(server.url())
+        url = with_database(server.url(), EMBEDDED_DATABASE)
+        yield Location(url, url, server)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(server.close)
+
+
+async def _create_database(url: str) -> None:
+    async with connect(url, name="reactor") as connection:
+        if not await connection.fetchval("select 1 from pg_database where datname = $1", EMBEDDED_DATABASE):
+            # Another process may have been quicker.
+            with suppress(asyncpg.DuplicateDatabaseError, asyncpg.UniqueViolationError):
+                await connection.execute(f"create database {EMBEDDED_DATABASE}")

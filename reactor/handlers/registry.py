@@ -1,0 +1,200 @@
+"""Which function handles which type of job, what is opened around them, and which jobs recur."""
+
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from reactor.errors import AppInvalid, HandlerInvalid, HandlerTwice, HandlerUnknown, ScheduleInvalid, ScheduleTwice
+from reactor.handlers import builtin
+from reactor.handlers.backoff import Backoff, exponential, fixed
+from reactor.handlers.signature import arguments_of
+from reactor.job import Job
+from reactor.schedules.declaration import Schedule
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Around = Callable[[Job, Any], AbstractAsyncContextManager[Any]]
+
+_DEFAULT_BACKOFF = exponential()
+# As the database refuses it (reactor.label): no row could ever name this handler.
+_UNREADABLE = re.compile(r"[\x00-\x1f\x7f]|^\s|\s$")
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    job_type: str
+    function: Callable[..., Any]
+    arguments: Callable[[Job, Any], tuple[Any, ...]]
+    in_thread: bool
+    max_attempts: int | None
+    timeout_seconds: float | None
+    backoff: Backoff
+
+    @property
+    def name(self) -> str:
+        return f"{self.function.__module__}.{self.function.__qualname__}"
+
+
+class Registry:
+    """Handlers by job type. Programs use the one of this module; tests may make their own."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, Handler] = {}
+        self._lifespans: list[Callable[[], AbstractAsyncContextManager[Mapping[str, Any] | None]]] = []
+        self.arounds: list[Around] = []
+        self._schedules: dict[str, Schedule] = {}
+        for job_type, function in builtin.HANDLERS.items():
+            self.register(job_type)(function)
+
+    def register(
+        self,
+        job_type: str,
+        *,
+        max_attempts: int | None = None,
+        timeout_seconds: float | None = None,
+        backoff: Backoff | float | timedelta | None = None,
+    ) -> Callable[[Function], Function]:
+        """The decorated function handles jobs of this type: an `async def`, or a `def`, which runs in a thread.
+
+        What the job's own row says of attempts and timeout wins. `backoff`: seconds between attempts, or a function of
+        the attempt's number and its error; without it they grow from 1 s to an hour.
+        """
+
+        if not isinstance(job_type, str):
+            raise HandlerInvalid(_name(job_type), "@register is given no job_type", 'Write @register("its.type").')
+
+        def decorate(function: Function) -> Function:
+            name = _name(function)
+            if job_type in self._handlers:
+                raise HandlerTwice(job_type, self._handlers[job_type].name, name)
+            _check(name, job_type, function, max_attempts, timeout_seconds)
+            self._handlers[job_type] = Handler(
+                job_type,
+                function,
+                arguments_of(function),
+                not inspect.iscoroutinefunction(function),
+                max_attempts,
+                timeout_seconds,
+                _DEFAULT_BACKOFF if backoff is None else backoff if callable(backoff) else fixed(backoff),
+            )
+            return function
+
+        return decorate
+
+    def get_handler(self, job_type: str) -> Handler:
+        try:
+            return self._handlers[job_type]
+        except KeyError:
+            raise HandlerUnknown(job_type, list(self._handlers)) from None
+
+    def lifespan(self, function: Callable[[], AsyncIterator[Mapping[str, Any] | None]]) -> Callable[[], Any]:
+        """The decorated async generator opens what handlers share, once per worker process.
+
+        It yields a mapping, found again in `ctx.resources`, and closes what it opened after the yield.
+        """
+        self._lifespans.append(asynccontextmanager(function))
+        return function
+
+    def around(self, function: Callable[[Job, Any], AsyncIterator[None]]) -> Callable[[Job, Any], Any]:
+        """The decorated async generator runs around each attempt, its `yield`, and sees what the handler raises.
+
+        What it swallows still ends the attempt: for error trackers, timers and the like.
+        """
+        self.arounds.append(asynccontextmanager(function))
+        return function
+
+    def schedule(self, name: str, job_type: str, **options: Any) -> None:
+        """A recurring job: `options` are the further fields of Schedule, `cron` or `every` among them.
+
+        Worker processes write it to the table when they start; docs/schedules.md tells what it does there.
+        """
+        if name in self._schedules:
+            raise ScheduleTwice(name)
+        try:
+            self._schedules[name] = Schedule(name=name, job_type=job_type, **options)
+        except TypeError as error:
+            known = ", ".join(field.name for field in fields(Schedule))
+            why = str(error).removeprefix("Schedule.__init__() ")
+            raise ScheduleInvalid(name, why, f"A schedule has: {known}.") from None
+
+    @property
+    def schedules(self) -> list[Schedule]:
+        return list(self._schedules.values())
+
+    @property
+    def is_empty(self) -> bool:
+        """It has no handlers but those that every worker has."""
+        return self._handlers.keys() <= builtin.HANDLERS.keys()
+
+    @property
+    def job_types(self) -> dict[str, int | None]:
+        """Each type, with the attempts that its handler registered."""
+        return {job_type: handler.max_attempts for job_type, handler in self._handlers.items()}
+
+    @asynccontextmanager
+    async def resources(self) -> AsyncIterator[dict[str, Any]]:
+        """What all lifespans together opened."""
+        async with AsyncExitStack() as stack:
+            opened: dict[str, Any] = {}
+            for lifespan in self._lifespans:
+                shared = await stack.enter_async_context(lifespan())
+                opened |= shared or {}
+            yield opened
+
+
+def _name(function: Any) -> str:
+    return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', function)}"
+
+
+def _check(name: str, job_type: str, function: Any, max_attempts: int | None, timeout_seconds: float | None) -> None:
+    if not inspect.isroutine(function):
+        raise HandlerInvalid(name, "it is no function", "Put @register(...) above a def or an async def.")
+    if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+        raise HandlerInvalid(name, "it is a generator", "Return the result instead of yielding.")
+    if not 1 <= len(job_type.encode()) <= 200 or _UNREADABLE.search(job_type):
+        remedy = "Use 1 to 200 bytes, no control characters, no space at either end."
+        raise HandlerInvalid(name, f"{job_type!r} is no job_type", remedy)
+    if max_attempts is not None and max_attempts < 1:
+        raise HandlerInvalid(name, "max_attempts is less than 1", "Use 1 for a single attempt.")
+    if timeout_seconds is not None and not 0 < timeout_seconds < float("inf"):
+        raise HandlerInvalid(name, "timeout_seconds is not a positive number", "Leave it out for no timeout.")
+
+
+default = Registry()
+register = default.register
+get_handler = default.get_handler
+lifespan = default.lifespan
+around = default.around
+schedule = default.schedule
+
+
+def load(app: str, registry: Registry = default) -> Registry:
+    """Imports the module `app`, which registers handlers when it is imported. Looks in the working folder too."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    if "" in app.split("."):
+        raise AppInvalid(app or "''", "that is no module's name", "Name it as it is imported, e.g. shop.handlers.")
+    try:
+        importlib.import_module(app)
+    except ModuleNotFoundError as error:
+        if error.name and (app == error.name or app.startswith(error.name + ".")):
+            raise AppInvalid(
+                app,
+                "there is no such module",
+                f"Run this where it can be imported: looked in {here} and installed packages.",
+            ) from None
+        raise
+    if registry.is_empty:
+        raise AppInvalid(
+            app,
+            "it registers no handler",
+            "Decorate functions in it, or in what it imports, with @reactor.register(...).",
+        )
+    return registry

@@ -1,0 +1,43 @@
+"""An SQLAlchemy session on a connection that is somebody else's, and in a transaction already.
+
+What SQLAlchemy takes for its transaction is a savepoint then: asyncpg nests, so neither the session's commits nor its
+end can commit, or close, what is around it.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.pool import NullPool
+
+from reactor.database.connection import Connection
+
+
+class _Lent:
+    """The connection but for its end, which is not the borrower's to decide."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    async def close(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 (asyncpg's signature)
+        pass
+
+    def terminate(self) -> None:
+        pass
+
+
+@asynccontextmanager
+async def session_on(connection: Connection) -> AsyncIterator[AsyncSession]:
+    """Leaving the block writes what is pending; an exception that leaves it undoes what was not committed in it."""
+
+    async def lend() -> Any:
+        return _Lent(connection)
+
+    engine = create_async_engine("postgresql+asyncpg://", async_creator=lend, poolclass=NullPool)
+    async with engine.connect() as wrapped, AsyncSession(wrapped, expire_on_commit=False) as session:
+        yield session
+        await session.commit()

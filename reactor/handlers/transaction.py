@@ -1,0 +1,100 @@
+"""The one transaction of an attempt, on a connection of the handlers' pool."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeAlias
+
+import asyncpg
+
+from reactor.database.connection import Connection
+from reactor.database.reconnecting import CONNECTION_LOST, SERVER_GONE, SERVER_STOPS, TO_BE_REPEATED
+from reactor.log import get_logger
+
+log = get_logger(__name__)
+
+_AWAY_PAUSE_SECONDS = 0.5
+
+Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
+
+
+class Transaction:
+    """Open from `begin` to `commit` or `roll_back`."""
+
+    def __init__(self, pool: Pool, connection: Connection, transaction: Any) -> None:
+        self.connection = connection
+        self._pool = pool
+        self._transaction = transaction
+        self._is_ending = False
+
+    @classmethod
+    async def begin(cls, pool: Pool, check: Callable[[], None]) -> "Transaction":
+        """A database that is away is waited for: without it the attempt could not end in any way."""
+        while True:
+            try:
+                return await cls._try_to_begin(pool, check)
+            except (*CONNECTION_LOST, *SERVER_STOPS):
+                await asyncio.sleep(_AWAY_PAUSE_SECONDS)
+                check()
+
+    @classmethod
+    async def _try_to_begin(cls, pool: Pool, check: Callable[[], None]) -> "Transaction":
+        connection: Any = await pool.acquire()
+        # An old snapshot would not show the jobs that wait for this one when it ends.
+        made = cls(pool, connection, connection.transaction(isolation="read_committed"))
+        try:
+            await made._transaction.start()
+            # A handler may take its time. Said in each transaction: the pool resets what is set for the session.
+            await connection.execute("set local idle_in_transaction_session_timeout = 0")
+            check()
+        except BaseException:
+            await made._give_back()
+            raise
+        return made
+
+    def is_undone_by(self, error: BaseException) -> bool:
+        """The server undid it, and nobody's to blame: a deadlock, a lost connection."""
+        return _is_of_the_server(error) or self._is_gone()
+
+    def was_ended_by_sql(self) -> bool:
+        """Somebody sent COMMIT or ROLLBACK as SQL: what came before is not undone, and what comes now stands alone."""
+        return not self._is_ending and not self._is_gone() and not self.connection.is_in_transaction()
+
+    async def commit(self) -> None:
+        self._is_ending = True  # also if the server refuses it: then it has ended all the same
+        await self._transaction.commit()
+        await self._give_back()
+
+    async def roll_back(self) -> None:
+        if self.was_ended_by_sql():
+            log.error("a handler ended its transaction by SQL: what it did can't be undone")
+        try:
+            await self._transaction.rollback()
+        except (asyncpg.PostgresError, *CONNECTION_LOST, asyncio.CancelledError) as error:
+            if not self._is_gone():
+                self.connection.terminate()
+            if isinstance(error, asyncio.CancelledError):
+                raise
+        finally:
+            await self._give_back()
+
+    async def _give_back(self) -> None:
+        # The pool does away with a connection that it can't put in order; what we wanted of it is done by now.
+        with suppress(asyncpg.PostgresError, *CONNECTION_LOST):
+            await self._pool.release(self.connection)  # type: ignore[arg-type]
+
+    def _is_gone(self) -> bool:
+        """A pool takes a connection that died away from whoever has it, who can't even ask any more."""
+        try:
+            return self.connection.is_closed()
+        except asyncpg.InterfaceError:
+            return True
+
+
+def _is_of_the_server(error: BaseException | None) -> bool:
+    """SQLAlchemy, and others, raise something of their own because of it."""
+    while error is not None:
+        if isinstance(error, (*TO_BE_REPEATED, *SERVER_GONE)):
+            return True
+        error = error.__cause__
+    return False

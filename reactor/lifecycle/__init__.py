@@ -1,0 +1,8 @@
+"""The only code that writes the state of a job: claim, settle, release, leases and steps, each write fenced.
+
+    waiting --> pending --> running --> completed | partial | failed | cancelled
+                   ^           |
+                   +-----------+  retry, snooze, release, lost lease
+
+Imports `database`. Handlers reach it through their context, the worker and the pod directly.
+"""

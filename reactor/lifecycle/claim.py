@@ -1,0 +1,53 @@
+"""Takes due jobs for a worker, each at most once."""
+
+import asyncpg
+
+from reactor.database import statements
+from reactor.database.connection import Connection
+from reactor.job import Job
+from reactor.lifecycle.lease import Worker
+from reactor.lifecycle.settle import settle
+from reactor.outcome import Ending, Failed
+
+
+async def claim(connection: Connection, worker: Worker, limit: int) -> list[Job]:
+    """Up to `limit` jobs that are due, in the order of priority and id. Losing a race to another pod is silent."""
+    records = await connection.fetch(
+        statements.CLAIM,
+        worker.id,
+        limit,
+        list(worker.queues) or None,
+        list(worker.job_types),
+        list(worker.job_types.values()),
+    )
+    return await _readable(connection, records)
+
+
+async def claim_one(connection: Connection, worker: Worker, job_id: int, quota: int | None = None) -> Job | None:
+    """This job, if it can be had now. `quota`: the attempts that its handler registered."""
+    record = await connection.fetchrow(statements.CLAIM_JOB, job_id, worker.id, quota)
+    return next(iter(await _readable(connection, [record])), None) if record else None
+
+
+async def claim_job(connection: Connection, worker: Worker, job_id: int, quota: int | None = None) -> bool:
+    """Whether this job is ours now. False: somebody else has it or it is not due, and nothing has changed."""
+    return await claim_one(connection, worker, job_id, quota) is not None
+
+
+async def inherit(connection: Connection, worker: Worker) -> list[Job]:
+    """What was handed over to this worker before it started."""
+    return await _readable(connection, await connection.fetch(statements.INHERIT, worker.id))
+
+
+async def _readable(connection: Connection, records: list[asyncpg.Record]) -> list[Job]:
+    """The claim is committed by now: a payload that can't be read fails its own job, and not the batch."""
+    jobs, unreadable = [], []
+    for record in records:
+        try:
+            jobs.append(Job.from_record(record))
+        except (ValueError, RecursionError) as error:
+            failure = Failed(f"The payload can't be read: {error}")
+            unreadable.append(Ending(record["id"], record["attempt_id"], failure))
+    if unreadable:
+        await settle(connection, unreadable)
+    return jobs

@@ -1,0 +1,50 @@
+"""A worker process's word that it lives: taken when it starts, renewed while it runs, given back when it ends."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from uuid import UUID, uuid4
+
+from reactor.database import statements
+from reactor.database.connection import Connection
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One incarnation of a worker process. A pod that restarts under its old name is another one."""
+
+    pod: str
+    job_types: Mapping[str, int | None]
+    """The types it has handlers for, with the attempts that those registered (None: 3)."""
+    queues: tuple[str, ...] = ()
+    """Empty: all."""
+    capacity: int = 1
+    id: UUID = field(default_factory=uuid4)
+
+
+async def register_worker(connection: Connection, worker: Worker, lease_seconds: float) -> None:
+    await connection.execute(
+        statements.REGISTER_WORKER,
+        worker.id,
+        worker.pod,
+        list(worker.job_types),
+        list(worker.queues) or None,
+        worker.capacity,
+        lease_seconds,
+    )
+
+
+async def heartbeat(connection: Connection, worker_id: UUID, lease_seconds: float, counts: str | None = None) -> bool:
+    """Renews the lease. False: the worker was taken for dead, its jobs are other people's, and it must stop.
+
+    `counts`: what it has done so far, as JSON; None: nothing since the last time.
+    """
+    return await connection.fetchval(statements.HEARTBEAT, worker_id, lease_seconds, counts) is not None
+
+
+async def held(connection: Connection, worker_id: UUID) -> dict[int, UUID]:
+    """What the worker has by the database's account: job → attempt."""
+    return {record["id"]: record["attempt_id"] for record in await connection.fetch(statements.HELD, worker_id)}
+
+
+async def retire_worker(connection: Connection, worker_id: UUID, counts: str | None = None) -> None:
+    await connection.execute(statements.RETIRE_WORKER, worker_id, counts)

@@ -1,0 +1,123 @@
+"""Writes how attempts ended, many at once, each only if it still holds its job."""
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple, assert_never
+from uuid import UUID
+
+from reactor.database import statements
+from reactor.database.connection import Connection
+from reactor.database.jsonb import encode, storable
+from reactor.job import JobState
+from reactor.log import get_logger
+from reactor.outcome import Completed, Ending, Errored, Failed, Outcome, Partial, Snoozed
+
+log = get_logger(__name__)
+
+_LONGEST_DELAY_SECONDS = 10 * 365 * 86400.0
+_STATES = {state.value: state for state in JobState}
+_job_id = attrgetter("job_id")
+
+
+class _Row(NamedTuple):
+    outcome: str
+    result: str | None = None
+    error: str | None = None
+    message: str | None = None
+    delay_seconds: float | None = None
+
+
+async def settle(
+    connection: Connection, endings: Sequence[Ending], *, lock_wait_ms: int | None = None
+) -> dict[int, JobState]:
+    """The state of every job that was written. A job that is missing was not the attempt's any more.
+
+    Children come into being in the same commit: in the caller's transaction where there is one.
+    """
+    if not any(ending.children for ending in endings) or connection.is_in_transaction():
+        return await _settle(connection, endings, lock_wait_ms)
+    async with connection.transaction(isolation="read_committed"):
+        return await _settle(connection, endings, lock_wait_ms)
+
+
+async def _settle(connection: Connection, endings: Sequence[Ending], lock_wait_ms: int | None) -> dict[int, JobState]:
+    in_lock_order = sorted(endings, key=_job_id)
+    created = await _chain(connection, [ending for ending in in_lock_order if ending.children])
+    rows = [_row(ending.outcome) for ending in in_lock_order]
+    records = await connection.fetch(
+        statements.SETTLE,
+        [ending.job_id for ending in in_lock_order],
+        [ending.attempt_id for ending in in_lock_order],
+        *(_column(column) for column in (zip(*rows, strict=True) if rows else [()] * len(_Row._fields))),
+        [created.get(ending.job_id) for ending in in_lock_order] if created else None,
+        lock_wait_ms,
+    )
+    return {record[0]: _STATES[record[1]] for record in records}
+
+
+async def _chain(connection: Connection, parents: Sequence[Ending]) -> dict[int, int]:
+    """How many children each job got."""
+    if not parents:
+        return {}
+    records = await connection.fetch(
+        statements.CHAIN,
+        [parent.job_id for parent in parents],
+        [parent.attempt_id for parent in parents],
+        [parent.children for parent in parents],
+    )
+    for record in records:
+        if record["busy"]:
+            log.warning("chained jobs left out: their scope is taken", job_id=record["id"], taken_by=record["busy"])
+    return {record["id"]: record["created"] for record in records}
+
+
+async def abandon(connection: Connection, job_id: int, attempt_id: UUID, outcome: Errored | Failed) -> JobState | None:
+    """Ends an attempt whose handler does not stop. Its scope stays held. None: it was stale."""
+    row = _row(outcome)
+    record = await connection.fetchrow(statements.ABANDON, job_id, attempt_id, row.error, row.delay_seconds)
+    return _STATES[record["state"]] if record else None
+
+
+async def settled(connection: Connection, endings: Sequence[Ending]) -> dict[int, JobState]:
+    """Which of these took effect, when the answer to `settle` was lost."""
+    records = await connection.fetch(
+        statements.SETTLED, [ending.job_id for ending in endings], [ending.attempt_id for ending in endings]
+    )
+    return {record["id"]: _STATES[record["state"]] for record in records}
+
+
+def _column(values: tuple[Any, ...]) -> list[Any] | None:
+    """None for nothing but None: unnest fills it up, and asyncpg need not look at each (a tenth of settling)."""
+    return None if all(value is None for value in values) else list(values)
+
+
+def _row(outcome: Outcome) -> _Row:
+    match outcome:
+        case Completed(result, message):
+            return _with_result("completed", result, message)
+        case Partial(result, message):
+            return _with_result("partial", result, message)
+        case Failed(error):
+            return _Row("failed", error=storable(error))
+        case Errored(error, retry_after_seconds):
+            return _Row("error", error=storable(error), delay_seconds=_delay(retry_after_seconds))
+        case Snoozed(for_seconds, message):
+            return _Row("snoozed", message=_storable(message), delay_seconds=_delay(for_seconds))
+        case _:
+            assert_never(outcome)
+
+
+def _with_result(state: str, result: dict[str, Any] | None, message: str | None) -> _Row:
+    """A result that the database can't hold fails its own job, and not the batch."""
+    try:
+        return _Row(state, result=None if result is None else encode(result), message=_storable(message))
+    except ValueError as error:
+        return _Row("failed", error=storable(f"The handler's result is no JSON: {error}"))
+
+
+def _storable(text: str | None) -> str | None:
+    return None if text is None else storable(text)
+
+
+def _delay(seconds: float) -> float:
+    return min(max(seconds, 0.0), _LONGEST_DELAY_SECONDS) if seconds == seconds else 0.0

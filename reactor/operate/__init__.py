@@ -1,0 +1,32 @@
+"""Operators' verbs: cancel, retry, recover, pause, limit, drain, prune, schedules. Each one is audited.
+
+Imports `database` and `schedules`. The command line, the HTTP API and users' own scripts call it.
+"""
+
+from reactor.operate.actions import (
+    Changed,
+    cancel,
+    cancel_pipeline,
+    drain,
+    limit,
+    pause,
+    recover,
+    resume,
+    retry,
+    retry_pipeline,
+)
+from reactor.operate.audit import Operator
+
+__all__ = [
+    "Changed",
+    "Operator",
+    "cancel",
+    "cancel_pipeline",
+    "drain",
+    "limit",
+    "pause",
+    "recover",
+    "resume",
+    "retry",
+    "retry_pipeline",
+]

@@ -1,0 +1,114 @@
+"""Looks at what there is besides single jobs: pipelines, workers, queues."""
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from reactor.database import statements
+from reactor.database.connection import Connection
+from reactor.errors import PipelineUnknown
+
+MOST_JOBS = 20_000
+
+
+@dataclass(frozen=True)
+class PipelineFilters:
+    """What listed pipelines must have; None: anything. Type, scope and tag are those of a pipeline's first job."""
+
+    state: str | None = None
+    job_type: str | None = None
+    scope: str | None = None
+    tag: str | None = None
+    search: str | None = None
+    """A pipeline's id or how it begins, the id of one of its jobs, or part of its type or scope."""
+
+
+@dataclass(frozen=True)
+class PipelinePage:
+    pipelines: list[dict[str, Any]]
+    before: int | None
+    """What to give as `before` for the next page; None: this was the last. A page may be short and not be the last."""
+
+
+@dataclass(frozen=True)
+class WholePipeline:
+    """As JSON, ready to be sent: it may have ten thousand jobs."""
+
+    pipeline: str
+    jobs: str
+    steps: str
+
+
+async def list_pipelines(
+    connection: Connection, filters: PipelineFilters | None = None, limit: int = 50, before: int | None = None
+) -> PipelinePage:
+    """The newest first, by the id of their first job. What is named exactly, by an id, comes before all others."""
+    filters = filters or PipelineFilters()
+    pipeline_id, job_id = _named(filters.search)
+    named = []
+    if pipeline_id or job_id:
+        found = await _fetch(connection, filters, 1, None, pipeline_id, job_id)
+        named = found.pipelines
+    if pipeline_id:
+        return PipelinePage(named if before is None else [], None)
+    page = await _fetch(connection, filters, limit, before)
+    seen = {pipeline["pipeline_id"] for pipeline in named}
+    rest = [pipeline for pipeline in page.pipelines if pipeline["pipeline_id"] not in seen]
+    return PipelinePage((named if before is None else []) + rest, page.before)
+
+
+async def find_pipeline(connection: Connection, pipeline_id: UUID) -> dict[str, Any]:
+    """Its derived state, its progress, and how many of its jobs are in which state."""
+    record = await connection.fetchrow(statements.FIND_PIPELINE, pipeline_id)
+    if record is None:
+        raise PipelineUnknown(pipeline_id)
+    return dict(record)
+
+
+async def find_whole_pipeline(connection: Connection, pipeline_id: UUID) -> WholePipeline:
+    """With its jobs in id order, the first 20,000 of them, what each depends on, and their steps."""
+    record = await connection.fetchrow(statements.WHOLE_PIPELINE, pipeline_id, MOST_JOBS)
+    if record is None:
+        raise PipelineUnknown(pipeline_id)
+    return WholePipeline(*record)
+
+
+async def _fetch(
+    connection: Connection,
+    filters: PipelineFilters,
+    limit: int,
+    before: int | None,
+    pipeline_id: UUID | None = None,
+    job_id: int | None = None,
+) -> PipelinePage:
+    records = await connection.fetch(
+        statements.LIST_PIPELINES,
+        before,
+        limit + 1,
+        filters.state,
+        filters.job_type,
+        filters.scope,
+        filters.tag,
+        None if pipeline_id or job_id else filters.search,
+        pipeline_id,
+        job_id,
+    )
+    pipelines = [dict(record) for record in records if record["first_id"] is not None]
+    for pipeline in pipelines:
+        del pipeline["onward"]
+    if len(pipelines) > limit:
+        return PipelinePage(pipelines[:limit], pipelines[limit - 1]["first_id"])
+    return PipelinePage(pipelines, records[0]["onward"])
+
+
+def _named(search: str | None) -> tuple[UUID | None, int | None]:
+    """The pipeline, or the job, that these words may name."""
+    if search is None:
+        return None, None
+    if search.isascii() and search.isdigit():
+        number = int(search) if len(search) <= 19 else 0
+        return None, number if 0 < number < 2**63 else None
+    try:
+        return UUID(search), None
+    except ValueError:
+        return None, None

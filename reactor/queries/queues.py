@@ -1,0 +1,40 @@
+"""Queues, and what keeps due jobs from being claimed."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from reactor.database import statements
+from reactor.database.connection import Connection
+
+
+@dataclass(frozen=True)
+class Queues:
+    draining: bool
+    queues: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Gates:
+    """What keeps jobs from being taken although they are due."""
+
+    draining: bool
+    queues: list[dict[str, Any]]
+    """Those that are paused or have a limit."""
+
+
+async def list_queues(connection: Connection) -> Queues:
+    records = await connection.fetch(statements.LIST_QUEUES)
+    queues = [dict(record) for record in records if record["queue"] is not None]
+    for queue in queues:
+        del queue["draining"]
+    return Queues(records[0]["draining"], queues)
+
+
+async def find_gates(connection: Connection) -> Gates:
+    records = await connection.fetch(statements.GATES)
+    queues = [
+        {name: record[name] for name in ("queue", "paused", "max_running", "running")}
+        for record in records
+        if record["queue"] is not None
+    ]
+    return Gates(records[0]["draining"], queues)

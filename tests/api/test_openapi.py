@@ -1,0 +1,142 @@
+"""/openapi.json is true: what it says is what is answered, also to requests that nobody would think of."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+import schemathesis
+import uvicorn
+from hypothesis import HealthCheck, given, settings
+from hypothesis.errors import Unsatisfiable
+from schemathesis.checks import not_a_server_error
+from schemathesis.generation import GenerationMode
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    negative_data_rejection,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+    unsupported_method,
+)
+
+from reactor.client.submit import NewJob, submit_many
+from reactor.database.connection import connect
+from reactor.lifecycle.claim import claim
+from reactor.lifecycle.lease import Worker, register_worker
+from reactor.lifecycle.settle import settle
+from reactor.outcome import Completed, Ending, Errored, Failed, Outcome
+from reactor.testing import Databases
+from reactor_http.api.endpoint import Call
+from reactor_http.app import CALLS, create_app
+
+CHECKS = (
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    negative_data_rejection,
+    unsupported_method,
+)
+
+
+@pytest.fixture(scope="module")
+def address(databases: Databases) -> Iterator[str]:
+    """Of a server with a database that has some of everything. In a thread: schemathesis asks without a loop."""
+    started, stop = threading.Event(), asyncio.Event()
+    found: dict[str, Any] = {}
+
+    async def serve() -> None:
+        async with databases.clone() as url:
+            await seed(url)
+            app = create_app(url)
+            server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, lifespan="off"))
+            found["loop"] = asyncio.get_running_loop()
+            serving = asyncio.create_task(server.serve())
+            while not server.started:
+                await asyncio.sleep(0.01)
+            found["address"] = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+            started.set()
+            await stop.wait()
+            server.should_exit = True
+            await serving
+            await app.state.edge.close()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    assert started.wait(30)
+    yield found["address"]
+    found["loop"].call_soon_threadsafe(stop.set)
+    thread.join()
+
+
+async def seed(url: str) -> None:
+    async with connect(url, name="seed") as connection:
+        worker = Worker("pod-1", {"work": None}, capacity=10)
+        await register_worker(connection, worker, 600)
+        await submit_many(connection, [NewJob(job_type="work", scope=f"s{n}", tags=["a"]) for n in range(8)])
+        outcomes: list[Outcome] = [Completed({"n": 1}), Failed("no"), Errored("again", retry_after_seconds=60)]
+        jobs = await claim(connection, worker, 6)
+        await settle(
+            connection, [Ending(job.id, job.attempt_id, outcome) for job, outcome in zip(jobs, outcomes, strict=False)]
+        )
+        await connection.execute("insert into reactor.steps (job_id, name, position) values (1, 'a', 0), (2, 'b', 1)")
+        await connection.execute("insert into reactor.jobs (job_type) values (null)")
+        await connection.execute("insert into reactor.queues values ('q', true, 3)")
+        await connection.execute(
+            "insert into reactor.schedules (name, job_type, every) values ('nightly', 'work', '1 day')"
+        )
+
+
+@pytest.fixture(scope="module")
+def described(address: str) -> Any:
+    return schemathesis.openapi.from_url(f"{address}/openapi.json")
+
+
+@pytest.mark.parametrize("mode", GenerationMode)
+@pytest.mark.parametrize(
+    "call", [call for call in CALLS if not call.streams], ids=lambda call: f"{call.method} {call.template}"
+)
+def test_every_call_answers_as_it_is_described(address: str, described: Any, call: Call, mode: GenerationMode) -> None:
+    """With requests that fit the description, and with such that do not. Streams have tests of their own."""
+    operation = described[call.template][call.method]
+
+    @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
+    @given(operation.as_strategy(generation_mode=mode))
+    def ask(case: schemathesis.Case[Any]) -> None:
+        case.call_and_validate(checks=list(CHECKS))
+
+    try:
+        ask()
+    except Unsatisfiable:
+        assert mode is GenerationMode.NEGATIVE, "nothing fits the description"
+    # While it drains it takes in no job, and this may be one that switched it on, before one that submits.
+    assert httpx.post(f"{address}/v1/drain", json={"on": False}, timeout=20).status_code == 200
+
+
+async def test_the_document_has_every_call_and_no_other(api: httpx.AsyncClient) -> None:
+    document = (await api.get("/openapi.json")).json()
+    described = {(path, method.upper()) for path, methods in document["paths"].items() for method in methods}
+    assert described == {(call.template, call.method) for call in CALLS}
+    assert document["openapi"].startswith("3.1")
+    ids = [operation["operationId"] for methods in document["paths"].values() for operation in methods.values()]
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize("identity", range(1, 10))
+def test_what_there_is_is_described_too(described: Any, identity: int) -> None:
+    """Made-up ids seldom exist."""
+    paths = ["/v1/jobs/{job_id}", "/v1/jobs/{job_id}/why"]
+    for path in paths:
+        described[path]["GET"].Case(path_parameters={"job_id": identity}).call_and_validate(checks=list(CHECKS))
+
+
+def test_pipelines_that_there_are_are_described_too(address: str, described: Any) -> None:
+    for pipeline in httpx.get(f"{address}/v1/pipelines", timeout=20).json()["pipelines"]:
+        case = described["/v1/pipelines/{pipeline_id}"]["GET"].Case(
+            path_parameters={"pipeline_id": pipeline["pipeline_id"]}
+        )
+        case.call_and_validate(checks=list(CHECKS))

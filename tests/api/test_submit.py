@@ -1,0 +1,226 @@
+"""Submitting over HTTP: once only where that was asked for, refused where something is in the way."""
+
+import asyncio
+from typing import Any
+from uuid import UUID, uuid4
+
+import httpx
+import pytest
+
+from reactor.database.connection import Connection, connect
+from reactor.operate.actions import cancel, drain
+from reactor.operate.audit import Operator
+
+ME = Operator("me", "test")
+
+
+async def count(connection: Connection) -> int:
+    number: int = await connection.fetchval("select count(*) from reactor.jobs")
+    return number
+
+
+async def test_a_job_is_accepted_with_everything_that_can_be_said(api: httpx.AsyncClient) -> None:
+    """F1, J1: 202, and where to look at it."""
+    pipeline = str(uuid4())
+    sent = {
+        "job_type": "csv_ingest",
+        "payload": {"file": "ä.csv", "deep": [{"n": 1.5}]},
+        "pipeline_id": pipeline,
+        "queue": "reports",
+        "priority": -3.0,
+        "run_after": "2999-01-31T08:00:00+02:00",
+        "max_attempts": 7,
+        "timeout_seconds": 2.5,
+        "tags": ["a", "b"],
+        "scope": "year=2026",
+        "exclusive": True,
+        "idempotency_key": "k",
+    }
+    answer = await api.post("/v1/jobs", json=sent)
+    assert answer.status_code == 202
+    made = answer.json()
+    assert answer.headers["location"] == f"/v1/jobs/{made['id']}"
+    assert made == {"id": made["id"], "pipeline_id": pipeline, "outcome": "created"}
+    job = (await api.get(answer.headers["location"])).json()
+    assert {name: job[name] for name in sent} == sent | {"run_after": "2999-01-31T06:00:00Z"}
+
+
+async def test_the_same_key_again_is_answered_with_the_job_that_there_is(
+    api: httpx.AsyncClient, connection: Connection
+) -> None:
+    """J7: the same range again within 24 h; whatever has become of it, unless it was cancelled."""
+    sent = {"job_type": "work", "idempotency_key": "2026-01"}
+    first = await api.post("/v1/jobs", json=sent)
+    again = await api.post("/v1/jobs", json=sent)
+    assert (first.status_code, again.status_code) == (202, 200)
+    assert again.headers["location"] == first.headers["location"]
+    assert (again.json()["outcome"], again.json()["job"]["id"]) == ("existing", first.json()["id"])
+    await cancel(connection, [first.json()["id"]], "no", ME)
+    assert (await api.post("/v1/jobs", json=sent)).status_code == 202
+
+
+async def test_a_busy_exclusive_scope_is_a_conflict_that_shows_who_is_in_the_way(
+    api: httpx.AsyncClient, connection: Connection
+) -> None:
+    """F1, J6: table locked by another job, one simulation at a time: 409 with that job's details."""
+    sent = {"job_type": "maintain", "scope": "table=a", "exclusive": True}
+    first = (await api.post("/v1/jobs", json=sent)).json()
+    refused = await api.post("/v1/jobs", json=sent)
+    assert refused.status_code == 409
+    assert refused.headers["content-type"] == "application/problem+json"
+    assert (refused.json()["job"]["id"], refused.json()["job"]["state"]) == (first["id"], "pending")
+    in_pipeline = await api.post("/v1/pipelines", json={"jobs": [{"job_type": "free"}, sent]})
+    assert (in_pipeline.status_code, in_pipeline.json()["job"]["id"]) == (409, first["id"])
+    assert await count(connection) == 1
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/pipelines"])
+async def test_while_draining_nothing_is_taken_in_but_a_repeated_key_is_answered(
+    api: httpx.AsyncClient, connection: Connection, path: str
+) -> None:
+    """F1: drain mode is 503; whoever lost the first answer gets it all the same."""
+    job = {"job_type": "work", "idempotency_key": "k"}
+    sent: dict[str, Any] = job if path == "/v1/jobs" else {"jobs": [{"job_type": "other"}, job]}
+    first = await api.post(path, json=sent)
+    await drain(connection, True, ME)
+    again = await api.post(path, json=sent)
+    assert (again.status_code, again.headers["location"]) == (200, first.headers["location"])
+    before = await count(connection)
+    other = job | {"idempotency_key": "new"}
+    refused = await api.post(path, json=other if path == "/v1/jobs" else {"jobs": [other]})
+    assert (refused.status_code, int(refused.headers["retry-after"])) == (503, 30)
+    assert await count(connection) == before
+    await drain(connection, False, ME)
+    assert (await api.post(path, json=other if path == "/v1/jobs" else {"jobs": [other]})).status_code == 202
+
+
+async def test_a_key_whose_window_is_over_does_not_answer_while_draining(
+    api: httpx.AsyncClient, connection: Connection
+) -> None:
+    await api.post("/v1/jobs", json={"job_type": "work", "idempotency_key": "k"})
+    await connection.execute("update reactor.jobs set created_at = now() - interval '25 hours'")
+    await drain(connection, True, ME)
+    assert (await api.post("/v1/jobs", json={"job_type": "work", "idempotency_key": "k"})).status_code == 503
+
+
+async def test_whoever_is_turned_away_by_a_drain_has_created_nothing(
+    api: httpx.AsyncClient, connection: Connection
+) -> None:
+    """Submitters go on all the while; there are as many jobs as were accepted."""
+
+    async def submit_on() -> int:
+        number = 0
+        while (await api.post("/v1/jobs", json={"job_type": "work"})).status_code == 202:
+            number += 1
+        return number
+
+    submitters = [asyncio.create_task(submit_on()) for _ in range(4)]
+    while await count(connection) < 20:
+        await asyncio.sleep(0.001)
+    assert (await api.post("/v1/drain", json={"on": True})).status_code == 200
+    accepted = sum(await asyncio.gather(*submitters))
+    assert await count(connection) == accepted
+
+
+async def test_a_pipeline_goes_in_with_names_places_and_ids(api: httpx.AsyncClient, connection: Connection) -> None:
+    """F2: one call, all or nothing."""
+    older = (await api.post("/v1/jobs", json={"job_type": "work"})).json()["id"]
+    answer = await api.post(
+        "/v1/pipelines",
+        json={
+            "jobs": [
+                {"name": "sum", "job_type": "sum", "depends_on": ["read", {"job": older, "needs": "finished"}]},
+                {"name": "read", "job_type": "read", "priority": 5},
+                {"job_type": "report", "depends_on": [{"job": "sum"}, older, older]},
+            ]
+        },
+    )
+    assert answer.status_code == 202, answer.text
+    made = answer.json()
+    assert answer.headers["location"] == f"/v1/pipelines/{made['pipeline_id']}"
+    ids = made["jobs"]
+    assert list(ids) == ["sum", "read", "#3"]
+    edges = await connection.fetch("select job_id, depends_on, needs from reactor.dependencies order by 1, 2")
+    assert [tuple(edge) for edge in edges] == [
+        (ids["sum"], older, "finished"),
+        (ids["sum"], ids["read"], "completed"),
+        (ids["#3"], older, "completed"),
+        (ids["#3"], ids["sum"], "completed"),
+    ]
+    more = await api.post("/v1/pipelines", json={"pipeline_id": made["pipeline_id"], "jobs": [{"job_type": "late"}]})
+    assert more.json()["pipeline_id"] == made["pipeline_id"]
+
+
+@pytest.mark.parametrize(
+    ("jobs", "field"),
+    [
+        ([{"job_type": "a", "name": "x"}, {"job_type": "b", "name": "x"}], "jobs[1].name"),
+        ([{"job_type": "a", "name": "#1"}], "jobs[0].name"),
+        ([{"job_type": "a", "depends_on": ["nobody"]}], "jobs[0].depends_on[0]"),
+        ([{"job_type": "a", "name": "x", "depends_on": ["x"]}], "jobs[0].depends_on[0]"),
+        ([{"job_type": "a", "depends_on": [1, {"job": 1, "needs": "finished"}]}], "jobs[0].depends_on[1]"),
+        ([{"job_type": "a", "depends_on": [{"job": 1, "needs": "luck"}]}], "jobs[0].depends_on[0].needs"),
+        ([{"job_type": "a", "depends_on": [True]}], "jobs[0].depends_on[0].job"),
+        ([{"job_type": "a"}, {"job_type": "b", "priority": 1001}], "jobs[1].priority"),
+        ([{"job_type": "a", "pipeline_id": str(UUID(int=1))}], "jobs[0].pipeline_id"),
+        (
+            [
+                {"job_type": "a"},
+                {"job_type": "b", "name": "b", "depends_on": ["c"]},
+                {"job_type": "c", "name": "c", "depends_on": ["#1", "b"]},
+            ],
+            "jobs[1].depends_on",
+        ),
+        ([], "jobs"),
+    ],
+)
+async def test_a_pipeline_that_can_not_be_is_refused_by_field(
+    api: httpx.AsyncClient, connection: Connection, jobs: list[Any], field: str
+) -> None:
+    refused = await api.post("/v1/pipelines", json={"jobs": jobs})
+    assert refused.status_code == 422
+    assert [error["field"] for error in refused.json()["errors"]] == [field]
+    assert await count(connection) == 0
+
+
+async def test_what_only_the_database_sees_is_refused_too(api: httpx.AsyncClient, connection: Connection) -> None:
+    """J11: constraint violated: refused with its reason, and nothing was created."""
+    refused = await api.post("/v1/pipelines", json={"jobs": [{"job_type": "a", "depends_on": [4711]}]})
+    assert refused.status_code == 422
+    assert "no job 4711" in refused.text
+    assert "reactor:" not in refused.json()["detail"]
+    assert await count(connection) == 0
+
+
+async def test_ten_thousand_jobs_go_in_at_once(api: httpx.AsyncClient) -> None:
+    jobs = [
+        {"job_type": "a", "depends_on": [] if n % 100 == 0 else [f"j{n - 1}"], "name": f"j{n}"} for n in range(10000)
+    ]
+    answer = await api.post("/v1/pipelines", json={"jobs": jobs}, timeout=60)
+    assert (answer.status_code, len(answer.json()["jobs"])) == (202, 10000)
+    found = (await api.get(answer.headers["location"])).json()
+    assert [job["id"] for job in found["jobs"]] == sorted(answer.json()["jobs"].values())
+    too_many = await api.post("/v1/pipelines", json={"jobs": [{"job_type": "a"}] * 10001})
+    assert too_many.status_code == 422
+
+
+async def test_a_locked_row_is_waited_for_and_then_answered_503(
+    api: httpx.AsyncClient, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J11: database locked: 503."""
+    monkeypatch.setattr("reactor.database.transact._LOCK_SECONDS", 0.1)
+    async with connect(database, name="other") as other, other.transaction():
+        await other.execute("lock table reactor.jobs in access exclusive mode")
+        refused = await api.post("/v1/jobs", json={"job_type": "work"})
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"), [({"idempotency_key": "k"}, "idempotency_key"), ({"scope": "s", "exclusive": True}, "scope")]
+)
+async def test_jobs_of_one_pipeline_that_exclude_each_other_are_refused(
+    api: httpx.AsyncClient, connection: Connection, fields: dict[str, Any], field: str
+) -> None:
+    answer = await api.post("/v1/pipelines", json={"jobs": [{"job_type": "work"} | fields] * 2})
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, f"jobs[1].{field}")
+    assert await connection.fetchval("select count(*) from reactor.jobs") == 0

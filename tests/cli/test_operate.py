@@ -1,0 +1,397 @@
+"""The operators' commands: what they print, for people and as JSON, their exit codes, and texts that mean harm."""
+
+import getpass
+import json
+import os
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from reactor.cli.output import harmless
+from reactor.database.connection import Connection
+from reactor.job import JobState
+from reactor.lifecycle.claim import claim_one
+from reactor.lifecycle.lease import Worker, retire_worker
+from tests.support.command import Done, call
+
+Reactor = Callable[..., Done]
+
+COMMANDS = ["submit", "jobs", "why", "cancel", "retry", "recover", "pause", "resume", "drain", "schedules", "prune"]
+# Clears the screen, turns text red, rings, reverses what follows; and markup that rich would read.
+HOSTILE = "\x1b[2J\x1b[31m[red]x[/red]\x07\u202e\u009b1m\r[link=http://evil]"
+
+
+@pytest.fixture
+def reactor(database: str) -> Reactor:
+    """The command, on this test's database."""
+    return lambda *arguments, **options: call(*arguments, database_url=database, **options)
+
+
+async def insert(connection: Connection, **columns: Any) -> int:
+    columns = {"job_type": "work"} | columns
+    names, places = ", ".join(columns), ", ".join(f"${n}" for n in range(1, len(columns) + 1))
+    statement = f"insert into reactor.jobs ({names}) values ({places}) returning id"
+    identity: int = await connection.fetchval(statement, *columns.values())
+    return identity
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_teaches_by_example(command: str) -> None:
+    done = call(command, "--help")
+    assert done.returncode == 0
+    assert f"\n    reactor {command}" in done.stdout
+
+
+def test_a_server_that_is_down_is_told() -> None:
+    done = call("jobs", database_url="postgresql://u:hush@127.0.0.1:1/x")
+    assert done.returncode == 1
+    assert "Is the server running" in done.stderr
+    assert "hush" not in done.stderr
+
+
+def test_a_database_without_the_schema_is_told(server: str) -> None:
+    done = call("why", "1", database_url=server)
+    assert done.returncode == 1
+    assert "Run `reactor migrate`" in done.stderr
+
+
+async def test_a_user_who_may_not_is_told_which_role_may(database: str, connection: Connection) -> None:
+    name = f"reactor_test_{os.getpid()}"
+    await connection.execute(f"create role {name} login superuser; alter role {name} set role = 'reactor_viewer'")
+    try:
+        url = re.sub("//([^@/]*@)?", f"//{name}@", database, count=1)
+        assert call("drain", database_url=url).returncode == 0
+        done = call("drain", "on", database_url=url)
+        assert done.returncode == 1
+        assert "reactor_worker" in done.stderr
+    finally:
+        await connection.execute(f"drop role {name}")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["why", "x"],
+        ["why", "0"],
+        ["cancel", "99999999999999999999"],
+        ["cancel"],
+        ["drain", "maybe"],
+        ["jobs", "--state", "sleeping"],
+        ["jobs", "1", "--state", "running"],
+        ["submit", "work", "{}", "--delay", "soon"],
+        ["submit", "work", "{}", "--run-after", "tomorrow"],
+        ["submit", "work", "{}", "--delay", "5m", "--run-after", "2030-01-01"],
+        ["submit", "work", "{}", "--exclusive"],
+        ["submit", "work", "{}", "--timeout", "0"],
+        ["submit", "work", "[1]"],
+        ["submit", "work", "@/nowhere"],
+    ],
+)
+def test_what_is_written_wrong_is_a_usage_error(arguments: list[str]) -> None:
+    """Before anything is connected to."""
+    assert call(*arguments, database_url="postgresql://127.0.0.1:1/x").returncode == 2
+
+
+async def test_a_submitted_job_has_what_the_flags_say(reactor: Reactor, connection: Connection) -> None:
+    done = reactor(
+        *["submit", "work", '{"file": "ä"}', "--queue=q", "--priority=-5", "--delay=1h", "--max-attempts=7"],
+        *["--timeout=5m", "--tag=a", "--tag=b", "--scope=s", "--exclusive", "--key=k"],
+        "--pipeline=6f1bd4a0-0000-4000-8000-000000000001",
+    )
+    assert done.returncode == 0
+    assert re.fullmatch(r"job \d+  pipeline 6f1bd4a0-\S+  created\n", done.stdout)
+    row = await connection.fetchrow(
+        "select *, run_after - created_at between '59 minutes' and '1 hour' as is_in_an_hour from reactor.jobs"
+    )
+    assert row
+    assert (row["queue"], row["priority"], row["max_attempts"], row["timeout_seconds"]) == ("q", -5, 7, 300)
+    assert (row["tags"], row["scope"], row["exclusive"], row["idempotency_key"]) == (["a", "b"], "s", True, "k")
+    assert row["is_in_an_hour"]
+    assert json.loads(row["payload"]) == {"file": "ä"}
+
+
+async def test_a_known_key_is_answered_with_its_job_and_a_taken_scope_with_1(reactor: Reactor) -> None:
+    first = json.loads(reactor("submit", "work", "--key=k", "--scope=s", "--exclusive", "--json").stdout)
+    again = reactor("submit", "work", "--key=k", "--json")
+    assert again.returncode == 0
+    assert json.loads(again.stdout) == first | {"outcome": "existing"}
+    busy = reactor("submit", "work", "--scope=s", "--exclusive")
+    assert busy.returncode == 1
+    assert f"job {first['id']}" in busy.stderr
+
+
+async def test_a_payload_comes_from_a_file_or_from_standard_input(
+    reactor: Reactor, connection: Connection, tmp_path: Path
+) -> None:
+    (tmp_path / "payload.json").write_text('{"from": "file"}')
+    assert reactor("submit", "work", f"@{tmp_path}/payload.json").returncode == 0
+    assert reactor("submit", "work", "-", stdin=b'{"from": "stdin"}').returncode == 0
+    payloads = await connection.fetch("select payload ->> 'from' as source from reactor.jobs order by id")
+    assert [row["source"] for row in payloads] == ["file", "stdin"]
+
+
+def test_what_is_no_json_is_told_with_its_place() -> None:
+    done = call("submit", "work", "-", stdin=b'{"a": 1,\n "b": }')
+    assert done.returncode == 2
+    assert "line 2, column 7" in done.stderr
+    assert "not UTF-8 at byte 1" in call("submit", "work", "-", stdin=b'"\xff"').stderr
+
+
+async def test_what_the_database_refuses_is_told_with_its_remedy(reactor: Reactor) -> None:
+    done = reactor("submit", " work")
+    assert done.returncode == 1
+    assert "no space at either end" in done.stderr
+
+
+async def test_jobs_are_listed_newest_first_and_the_next_page_is_named(
+    reactor: Reactor, connection: Connection
+) -> None:
+    """J14: the most recent."""
+    ids = [await insert(connection, tags=["a b"]) for _ in range(3)]
+    done = reactor("jobs", "--limit=2", "--tag=a b")
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["ID", str(ids[2]), str(ids[1])]
+    assert f"reactor jobs '--tag=a b' --limit=2 --before={ids[1]}" in done.stderr
+    page = json.loads(reactor("jobs", "--limit=2", f"--before={ids[1]}", "--json").stdout)
+    assert ([job["id"] for job in page["jobs"]], page["before"]) == ([ids[0]], None)
+
+
+@pytest.mark.parametrize("state", [state.value for state in JobState if state != JobState.RUNNING])
+async def test_jobs_are_listed_by_state_and_the_next_page_as_it_is_named(
+    reactor: Reactor, connection: Connection, state: str
+) -> None:
+    for _ in range(2):
+        await insert(connection)
+    await connection.execute("update reactor.jobs set state = $1", state)
+    done = reactor("jobs", "--state", state, "--limit", "1")
+    assert done.returncode == 0, done.stderr
+    command = shlex.split(done.stderr.rpartition("There are more: reactor ")[2])
+    assert reactor(*command).returncode == 0
+
+
+async def test_a_rare_job_is_looked_for_to_the_end_and_people_are_told_how_far_that_is(
+    reactor: Reactor, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reactor.queries.jobs._LOOKED_AT", 2)
+    monkeypatch.setattr("reactor.cli.jobs._TELL_SECONDS", 0)
+    rare = await insert(connection, tags=["rare"])
+    newer = [await insert(connection) for _ in range(5)]
+    done = reactor("jobs", "--tag", "rare", "--json")
+    assert [job["id"] for job in json.loads(done.stdout)["jobs"]] == [rare]
+    assert done.stderr.splitlines()[0] == f"looking at jobs before {newer[3]}, 0 found so far"
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+async def test_a_list_fits_the_screen_and_is_whole_where_there_is_none(
+    reactor: Reactor, connection: Connection, columns: int
+) -> None:
+    job_id = await insert(connection, job_type="t" * 200, queue="漢" * 60)
+    await connection.execute("update reactor.jobs set status_message = $1", "m" * 300)
+    lines = reactor("jobs", columns=columns).stdout.splitlines()
+    assert len(lines) == 2
+    assert max(len(line) + line.count("漢") for line in lines) <= columns
+    assert lines[1].startswith(str(job_id))
+    assert "m" * 300 in reactor("jobs").stdout
+
+
+@pytest.mark.parametrize("state", ["failed", "pending"])
+async def test_a_list_tells_an_error_in_a_line_and_a_job_has_it_whole(
+    reactor: Reactor, connection: Connection, state: str
+) -> None:
+    job_id = await insert(connection)
+    error = 'ValueError: no such file\n\n  File "handlers.py", line 8, in ingest'
+    await connection.execute("update reactor.jobs set state = $1, error = $2", state, error)
+    assert reactor("jobs").stdout.splitlines()[1].endswith("ValueError: no such file")
+    assert "in ingest" in reactor("jobs", str(job_id)).stdout
+
+
+async def test_hostile_texts_are_shown_as_texts(reactor: Reactor, connection: Connection) -> None:
+    job_id = await insert(connection, payload=json.dumps({"x": HOSTILE}), tags=[HOSTILE])
+    await connection.execute(
+        "update reactor.jobs set state = 'failed', status_message = $1, error = $1, locked_by = $1",
+        HOSTILE,
+    )
+    await connection.execute(
+        "insert into reactor.steps (job_id, name, position, error) values ($1, $2, 1, $2)", job_id, HOSTILE
+    )
+    for arguments in (["jobs"], ["jobs", str(job_id)], ["why", str(job_id)], ["jobs", str(job_id), "--json"]):
+        done = reactor(*arguments)
+        assert done.returncode == 0
+        assert not set(done.stdout) & {"\x1b", "\x07", "\u202e", "\u009b", "\r"}, arguments
+        assert "[red]x[/red]" in done.stdout
+        assert "\\x1b[2J" in done.stdout or "\\u001b[2J" in done.stdout
+
+
+def test_harmless_keeps_lines_only_where_they_are_wanted() -> None:
+    assert harmless("a\nb\tc") == "a\\nb\\tc"
+    assert harmless("a\nb\x00") == "a\\nb\\x00"
+    assert harmless("a\nb\u2028", lines=True) == "a\nb\\u2028"
+    assert harmless("grün 漢") == "grün 漢"
+
+
+async def test_one_job_is_shown_in_full(reactor: Reactor, connection: Connection, worker: Worker) -> None:
+    """J14: by id."""
+    job_id = await insert(connection, payload='{"file": "grün.csv"}', scope="year=2026")
+    await connection.execute("insert into reactor.steps (job_id, name, position) values ($1, 'day 1', 1)", job_id)
+    done = reactor("jobs", str(job_id))
+    for words in ('"file": "grün.csv"', "year=2026", "steps", "day 1"):
+        assert words in done.stdout
+    [headings] = [line.split() for line in done.stdout.splitlines() if line.startswith("NAME ")]
+    assert (headings[:2], headings[-1]) == (["NAME", "STATE"], "ERROR")
+    job = json.loads(reactor("jobs", str(job_id), "--json").stdout)
+    assert (job["payload"], job["steps"][0]["name"]) == ({"file": "grün.csv"}, "day 1")
+    unknown = reactor("jobs", "999")
+    assert (unknown.returncode, unknown.stdout) == (1, "")
+    assert "There is no job 999" in unknown.stderr
+
+
+async def test_why_speaks_to_people_and_to_programs(reactor: Reactor, connection: Connection) -> None:
+    job_id = await insert(connection)
+    assert "No pod is alive" in reactor("why", str(job_id)).stdout
+    answer = json.loads(reactor("why", str(job_id), "--json").stdout)
+    assert (answer["job_id"], answer["state"]) == (job_id, "pending")
+    assert [reason["code"] for reason in answer["reasons"]] == ["no_handler"]
+
+
+async def test_cancel_and_retry_tell_of_every_job_and_exit_with_1_if_one_was_not_done(
+    reactor: Reactor, connection: Connection, worker: Worker
+) -> None:
+    running, pending = await insert(connection), await insert(connection)
+    assert await claim_one(connection, worker, running)
+    done = reactor("cancel", str(running), str(pending), "--reason", "wrong file")
+    assert done.returncode == 0
+    assert "its handler is told to stop" in done.stdout
+    errors = await connection.fetch("select distinct error from reactor.jobs")
+    assert [row["error"] for row in errors] == ["wrong file"]
+
+    again = reactor("cancel", str(pending))
+    assert (again.returncode, "cancelled already" in again.stderr) == (0, True)
+    unknown = reactor("cancel", "999", "--json")
+    assert (unknown.returncode, json.loads(unknown.stdout)["unknown"]) == (1, [999])
+
+    assert reactor("retry", str(pending)).stdout == f"job {pending}: pending\n"
+    twice = reactor("retry", str(pending))
+    assert (twice.returncode, "only finished jobs" in twice.stderr) == (1, True)
+
+    who = await connection.fetchval("select distinct who || ' ' || came_from from reactor.audit")
+    assert re.fullmatch(rf"{getpass.getuser()}@\S+ cli", who)
+
+
+async def test_a_retry_into_a_taken_scope_names_the_job(reactor: Reactor, connection: Connection) -> None:
+    old = await insert(connection, scope="s", exclusive=True)
+    assert reactor("cancel", str(old)).returncode == 0
+    holder = await insert(connection, scope="s", exclusive=True)
+    done = reactor("retry", str(old))
+    assert done.returncode == 1
+    assert f"job {holder} has its scope" in done.stderr
+
+
+async def test_recover_takes_a_job_from_a_dead_worker_only(
+    reactor: Reactor, connection: Connection, worker: Worker
+) -> None:
+    """P7: refused while the worker lives."""
+    job_id = await insert(connection)
+    assert await claim_one(connection, worker, job_id)
+    refused = reactor("recover", str(job_id))
+    assert (refused.returncode, "is alive" in refused.stderr) == (1, True)
+    await retire_worker(connection, worker.id)
+    assert json.loads(reactor("recover", str(job_id), "--json").stdout) == {"jobs": {str(job_id): "pending"}}
+    assert await connection.fetchval("select state from reactor.jobs") == "pending"
+
+
+async def test_there_may_be_nothing_in_a_pipeline_to_cancel_or_retry(reactor: Reactor, connection: Connection) -> None:
+    job = await insert(connection)
+    pipeline = str(await connection.fetchval("select pipeline_id from reactor.jobs where id = $1", job))
+    for command, state in (("retry", "running"), ("cancel", "completed"), ("retry", "completed")):
+        if state == "completed":
+            await connection.execute("update reactor.jobs set state = 'completed'")
+        done = reactor(command, "--pipeline", pipeline)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert f"The pipeline is {state}: there is nothing in it to {command}." in done.stderr
+
+
+async def test_queues_are_paused_listed_and_resumed(reactor: Reactor) -> None:
+    assert "No queue is paused" in reactor("pause").stderr
+    assert "is paused:" in reactor("pause", "imports").stdout
+    assert re.search(r"imports +yes", reactor("pause").stdout)
+    assert json.loads(reactor("resume", "imports", "--json").stdout) == {
+        "queue": "imports",
+        "paused": False,
+        "was_paused": True,
+    }
+    assert "was not paused" in reactor("resume", "imports").stdout
+
+
+async def test_draining_is_switched_and_told(reactor: Reactor) -> None:
+    assert "off" in reactor("drain").stdout
+    assert "Draining is on" in reactor("drain", "on").stdout
+    assert json.loads(reactor("drain", "--json").stdout) == {"draining": True}
+    assert "Draining is off" in reactor("drain", "off").stdout
+
+
+async def test_a_whole_pipeline_is_cancelled_and_retried(reactor: Reactor, connection: Connection) -> None:
+    pipeline = str(uuid4())
+    ids = [await insert(connection, pipeline_id=pipeline) for _ in range(3)]
+    other = await insert(connection)
+    done = reactor("cancel", "--pipeline", pipeline, "--json")
+    assert done.returncode == 0
+    assert {int(job_id) for job_id in json.loads(done.stdout)["cancelled"]} == set(ids)
+    assert reactor("retry", "--pipeline", pipeline).returncode == 0
+    states = await connection.fetch("select state from reactor.jobs")
+    assert {row["state"] for row in states} == {"pending"}
+    assert reactor("cancel", "--pipeline", str(uuid4())).returncode == 1
+    assert reactor("cancel", str(other), "--pipeline", pipeline).returncode == 2
+    assert reactor("cancel").returncode == 2
+
+
+async def test_schedules_are_listed_switched_and_run(reactor: Reactor, connection: Connection) -> None:
+    assert "no schedules" in reactor("schedules").stderr
+    await connection.execute(
+        "insert into reactor.schedules (name, job_type, cron, every, timezone, error) values "
+        "('nightly', 'report', '0 3 * * *', null, 'Europe/Zurich', null), "
+        "('often', 'work', null, '90 seconds', 'UTC', null), ('odd', 'work', 'x', null, 'UTC', $1)",
+        HOSTILE,
+    )
+    lines = reactor("schedules").stdout.splitlines()
+    assert [line.split() for line in lines if line.startswith("nightly")] == [
+        ["nightly", "report", "0", "3", "*", "*", "*", "Europe/Zurich", "enabled"]
+    ]
+    assert any(line.split()[:5] == ["often", "work", "every", "1", "min"] for line in lines)
+    assert not set("".join(lines)) & set("\x1b\x07\u202e\u009b\r")
+    assert reactor("schedules", "disable", "nightly").stdout == "Schedule nightly is disabled.\n"
+    assert reactor("schedules", "disable", "nightly").stdout == "Schedule nightly is disabled already.\n"
+    assert "disabled" in next(line for line in reactor("schedules").stdout.splitlines() if "nightly" in line)
+    done = json.loads(reactor("schedules", "run", "nightly", "--json").stdout)
+    assert await connection.fetchval("select job_type from reactor.jobs where id = $1", done["id"]) == "report"
+    assert reactor("schedules", "enable", "nightly").stdout == "Schedule nightly is enabled.\n"
+    assert reactor("schedules", "remove", "nightly").returncode == 0
+    done = reactor("schedules", "run", "nightly")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "There is no schedule 'nightly'" in done.stderr
+    listed = json.loads(reactor("schedules", "--json").stdout)
+    assert {schedule["name"] for schedule in listed} >= {"often"}
+    assert await connection.fetchval("select count(*) from reactor.audit") == 6
+
+
+async def test_prune_tells_how_many_and_removes_them(reactor: Reactor, connection: Connection) -> None:
+    """J9"""
+    await connection.execute(
+        "insert into reactor.jobs (job_type, state, created_at, finished_at) "
+        "select 'work', 'completed', t, t from (values (now() - interval '40 days'), (now())) v (t)"
+    )
+    assert reactor("prune").returncode == 2, "--days is to be said"
+    tried = reactor("prune", "--days=30", "--dry-run")
+    assert tried.stdout == "1 pipeline with 1 job would be removed.\n"
+    assert reactor("prune", "--days=30", "--state=failed").stdout == "0 pipelines with 0 jobs removed.\n"
+    done = reactor("prune", "--days=30", "--archive", "--json")
+    assert json.loads(done.stdout) == {"pipelines": 1, "jobs": 1, "dry_run": False}
+    assert await connection.fetchval("select count(*) from reactor.jobs") == 1
+    assert "Every day" in reactor("prune", "--days=30", "--every=day").stdout
+    assert await connection.fetchval("select payload->>'days' from reactor.schedules") == "30.0"
+    assert reactor("prune", "--days=30", "--every=day", "--dry-run").returncode == 2
+    notes = await connection.fetch("select what from reactor.audit order by id")
+    assert [note["what"] for note in notes] == ["prune", "prune", "prune every"]

@@ -1,0 +1,230 @@
+"""`reactor watch`: a pipeline on the terminal, and as lines for programs."""
+
+import asyncio
+import io
+import json
+import os
+import pty
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from rich.console import Console
+
+from reactor.cli.pipeline_state import Picture
+from reactor.cli.tree import draw
+from reactor.database.connection import Connection
+from reactor.feed.cursor import Cursor
+from reactor.feed.subscriptions import Batch, Change, Sign
+
+Until = Callable[..., Awaitable[Any]]
+HERE = Cursor("1", (1, 1, ()))
+
+
+@asynccontextmanager
+async def watching(database: str, *arguments: str, **options: Any) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "reactor", "watch", *arguments),
+        env={**os.environ, "REACTOR_DATABASE_URL": database, "TERM": "xterm"},
+        stdout=options.pop("stdout", asyncio.subprocess.PIPE),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def insert(connection: Connection, pipeline_id: UUID, count: int = 2) -> list[int]:
+    rows = await connection.fetch(
+        "insert into reactor.jobs (job_type, pipeline_id) select 'work', $1 from generate_series(1, $2) returning id",
+        pipeline_id,
+        count,
+    )
+    return [row["id"] for row in rows]
+
+
+async def end(connection: Connection, job_id: int, state: str) -> None:
+    await connection.execute(
+        "update reactor.jobs set state = $2, error = $3, finished_at = clock_timestamp() where id = $1",
+        job_id,
+        state,
+        "ValueError: no such file\n\n  File handlers.py, line 8" if state == "failed" else None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("last", "said", "code", "state"),
+    [("completed", "completed", 0, "completed"), ("failed", "failed: ValueError: no such file", 1, "partial")],
+)
+async def test_lines_tell_of_each_change_and_the_exit_code_of_the_end(
+    database: str, connection: Connection, last: str, said: str, code: int, state: str
+) -> None:
+    pipeline_id = uuid4()
+    one, other = await insert(connection, pipeline_id)
+    async with watching(database, str(pipeline_id)) as process:
+        assert process.stdout is not None
+        lines = [(await process.stdout.readline()).decode() for _ in range(3)]
+        assert lines == [f"job {one} work pending\n", f"job {other} work pending\n", "pipeline running: 2 pending\n"]
+        await end(connection, one, "completed")
+        assert await process.stdout.readline() == f"job {one} work completed\n".encode()
+        await end(connection, other, last)
+        rest = (await process.stdout.read()).decode()
+        assert await process.wait() == code
+    assert rest.startswith(f"job {other} work {said}\n")
+    assert rest.splitlines()[-1].startswith(f"pipeline {state}: ")
+
+
+async def test_a_job_stands_for_its_pipeline_and_json_is_a_row_a_line(database: str, connection: Connection) -> None:
+    pipeline_id = uuid4()
+    one, other = await insert(connection, pipeline_id)
+    for job_id in (one, other):
+        await end(connection, job_id, "completed")
+    async with watching(database, str(other), "--json") as process:
+        output, _ = await process.communicate()
+    rows = [json.loads(line) for line in output.splitlines()]
+    assert [(row["event"], row["state"]) for row in rows] == [("job", "completed")] * 2 + [("pipeline", "completed")]
+    assert process.returncode == 0
+
+
+async def test_a_database_that_does_not_answer_is_told_and_so_is_its_return(
+    database: str, connection: Connection
+) -> None:
+    pipeline_id = uuid4()
+    [job_id] = await insert(connection, pipeline_id, 1)
+    async with (
+        asyncio.timeout(60),
+        watching(database, str(pipeline_id)) as lines,
+        watching(database, str(pipeline_id), "--json") as objects,
+    ):
+        assert lines.stdout
+        assert lines.stderr
+        assert objects.stdout
+        await asyncio.gather(lines.stdout.readline(), objects.stdout.readline())
+        async with connection.transaction():
+            await connection.execute("lock table reactor.jobs in access exclusive mode")
+            assert b"The database does not answer" in await lines.stderr.readline()
+            while b'"stale"' not in await objects.stdout.readline():
+                pass
+        assert b"answers again" in await lines.stderr.readline()
+        assert await objects.stdout.readline() == b'{"event": "fresh"}\n'
+        await end(connection, job_id, "completed")
+        assert [await lines.wait(), await objects.wait()] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("named", "code", "said"),
+    [
+        ("0199c9f2-6a3e-7c1b-9f7e-3f1f6d0c2a11", 1, "no pipeline"),
+        ("4711", 1, "no job 4711"),
+        ("99999999999999999999999999", 1, "no job"),
+        ("nonsense", 2, "neither"),
+    ],
+    ids=["pipeline", "job", "number", "text"],
+)
+async def test_what_there_is_not_is_said(database: str, named: str, code: int, said: str) -> None:
+    async with watching(database, named) as process:
+        _, errors = await process.communicate()
+    assert (process.returncode, said in errors.decode()) == (code, True), errors
+
+
+async def test_on_a_terminal_it_is_drawn_until_ctrl_c(database: str, connection: Connection, until: Until) -> None:
+    pipeline_id = uuid4()
+    one, _ = await insert(connection, pipeline_id)
+    ours, theirs = pty.openpty()
+    os.set_blocking(ours, False)
+    seen = b""  # in pieces that may end within a character
+
+    def reads(text: str) -> bool:
+        nonlocal seen
+        with suppress(OSError):
+            seen += os.read(ours, 65_536)
+        return text.encode() in seen
+
+    async with watching(database, str(pipeline_id), stdout=theirs) as process:
+        await until(lambda: reads("2 pending"))
+        await connection.execute("update reactor.jobs set progress = 0.5, state = 'running' where id = $1", one)
+        await until(lambda: reads("◐"))
+        process.send_signal(signal.SIGINT)
+        # A terminal that nobody reads from would hold it up.
+        await until(lambda: reads("") and process.returncode is not None)
+        assert process.returncode == 130
+    os.close(ours)
+    os.close(theirs)
+
+
+# The picture
+
+
+def job(job_id: int, state: str = "pending", **columns: Any) -> Change:
+    row = {
+        "id": job_id, "job_type": "work", "state": state, "scope": None, "parent_id": None, "attempts": 1,
+        "error": None, "waiting_on": 0, "locked_by": "pod-1", "progress": None, "status_message": None,
+    }  # fmt: skip
+    edges = json.dumps(columns.pop("depends_on", []))
+    return Change("job", f"1 {job_id}", json.dumps(row | columns), edges)
+
+
+def picture_of(*changes: Change) -> Picture:
+    picture = Picture()
+    pipeline = {"pipeline_id": "0199c9f2-6a3e-7c1b-9f7e-3f1f6d0c2a11", "state": "running", "progress": 0.996}
+    batch = Batch([*changes, Change("pipeline", "3", json.dumps(pipeline))], HERE, is_snapshot=True)
+    assert [kind for kind, _, _ in picture.take(batch)]
+    return picture
+
+
+def screen(picture: Picture, height: int = 24) -> list[str]:
+    console = Console(file=io.StringIO(), width=100, height=height, markup=False, highlight=False, emoji=False)
+    console.print(draw(picture, height))
+    return str(console.file.getvalue()).splitlines()  # type: ignore[attr-defined]
+
+
+def test_jobs_stand_below_the_one_that_chained_them_or_the_last_they_wait_for() -> None:
+    lines = screen(
+        picture_of(
+            job(1, "completed"),
+            job(2, "running", parent_id=1),
+            job(3, parent_id=1),
+            job(4, "waiting", depends_on=[2, 3]),
+        )
+    )
+    drawn = [line[:12].rstrip() for line in lines[1:5]]
+    assert drawn == ["● work 1", "  ◐ work 2", "  ○ work 3", "    ◌ work 4"]
+
+
+def test_ten_thousand_jobs_fit_on_the_screen_and_what_runs_or_failed_is_named() -> None:
+    many = [job(n, parent_id=1) for n in range(2, 10_000)]
+    lines = screen(picture_of(job(1, "completed"), *many, job(10_000, "running", parent_id=1)))
+    text = "\n".join(lines)
+    assert len(lines) <= 24
+    assert "9,998 × work" in text  # noqa: RUF001
+    assert "◐ work 10000" in text
+
+
+def test_what_matters_least_is_left_out_first() -> None:
+    jobs = [job(n, "failed" if n == 50 else "completed", job_type=f"type {n}") for n in range(1, 100)]
+    lines = screen(picture_of(*jobs), height=10)
+    assert len(lines) <= 10
+    assert any("✗ type 50" in line for line in lines)
+    assert any("more lines" in line for line in lines)
+
+
+def test_what_may_be_old_is_said_to_be() -> None:
+    picture = picture_of(job(1, "running"))
+    for sign, is_said in ((Sign.STALE, True), (Sign.FRESH, False)):
+        assert not list(picture.take(sign))
+        assert ("does not answer" in screen(picture)[-1]) is is_said
+
+
+def test_texts_of_jobs_are_shown_as_texts() -> None:
+    hostile = "\x1b]0;owned\x07[red]x[/red]\u202e"
+    text = "\n".join(screen(picture_of(job(1, "failed", error=hostile, job_type=hostile, scope=hostile))))
+    assert "\x1b]" not in text
+    assert "\\x1b]0;owned" in text
+    assert "[red]" in text

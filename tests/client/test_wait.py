@@ -1,0 +1,114 @@
+"""reactor.wait: returns when a job has ended, however it ends."""
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+
+import reactor
+from reactor import Fail, Finished, Job, Partial, Registry, submit, wait
+from reactor.database import statements
+from reactor.database.connection import Connection
+from reactor.errors import JobUnknown, SettingsInvalid
+from reactor.job import JobState
+from reactor.pod.in_process import Reactor
+from reactor.testing import run_until_idle
+
+
+@pytest.mark.parametrize("before", [True, False])
+async def test_it_returns_how_the_job_ended(
+    database: str, connection: Connection, registry: Registry, before: bool
+) -> None:
+    """Whether it ends before somebody waits for it, or after."""
+
+    @registry.register("work")
+    async def work(job: Job) -> Partial | None:
+        match job.payload["ends"]:
+            case "partial":
+                return Partial({"rows": 2})
+            case "failed":
+                raise Fail("no such file")
+        return None
+
+    ids = [(await submit(connection, "work", {"ends": ends})).id for ends in ("partial", "failed", "completed")]
+    if before:
+        await run_until_idle(database, registry)
+    waiting = [asyncio.create_task(wait(job_id, database, timeout_seconds=20)) for job_id in ids]
+    if not before:
+        while await _listening(connection) < 3:
+            await asyncio.sleep(0.01)
+        await run_until_idle(database, registry)
+    assert await asyncio.gather(*waiting) == [
+        Finished(ids[0], JobState.PARTIAL, {"rows": 2}, None),
+        Finished(ids[1], JobState.FAILED, None, "no such file"),
+        Finished(ids[2], JobState.COMPLETED, None, None),
+    ]
+
+
+async def _listening(connection: Connection) -> int:
+    """How many sessions wait, having looked at their job."""
+    found = await connection.fetch(
+        "select from pg_stat_activity where application_name = 'reactor wait' and datname = current_database() "
+        "and state = 'idle' and query like '%reactor.jobs%'"
+    )
+    return len(found)
+
+
+async def test_a_cancelled_job_has_ended(database: str, connection: Connection) -> None:
+    job = await submit(connection, "work")
+    await connection.fetch(statements.CANCEL, [job.id], "by hand")
+    assert await wait(job.id, database) == Finished(job.id, JobState.CANCELLED, None, "by hand")
+
+
+async def test_it_gives_up_after_a_while(database: str, connection: Connection) -> None:
+    job = await submit(connection, "work")
+    with pytest.raises(TimeoutError):
+        await wait(job.id, database, timeout_seconds=0.05)
+
+
+async def test_a_job_that_does_not_exist_is_not_waited_for(database: str) -> None:
+    with pytest.raises(JobUnknown, match="There is no job 12345"):
+        await wait(12345, database)
+
+
+async def test_it_needs_an_address(database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingsInvalid, match="REACTOR_DATABASE_URL"):
+        await wait(1)
+    monkeypatch.setenv("REACTOR_DATABASE_URL", database)
+    with pytest.raises(JobUnknown):
+        await wait(1)
+
+
+async def test_who_waits_is_woken_by_the_end_and_not_by_the_clock(
+    database: str, connection: Connection, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["reactor.client.wait"], "_LOOK_SECONDS", 3600)
+    began, may_end = asyncio.Event(), asyncio.Event()
+
+    @registry.register("work")
+    async def work() -> None:
+        began.set()
+        await may_end.wait()
+
+    job = await submit(connection, "work")
+    async with asyncio.timeout(20), Reactor(database, registry=registry):
+        waiting = asyncio.create_task(wait(job.id, database))
+        while not await _listening(connection):
+            await asyncio.sleep(0.01)
+        await began.wait()
+        await asyncio.sleep(0.05)  # the claim has rung, and the bell is silent for 20 ms
+        may_end.set()
+        assert (await waiting).state is JobState.COMPLETED
+
+
+def test_the_package_has_what_programs_import_and_no_more_than_they_need() -> None:
+    """Who only submits jobs, or registers handlers, does not pay for what migrations and payload models import."""
+    script = (
+        "import sys, reactor; reactor.wait, reactor.Finished\n"
+        "heavy = [m for m in ('pydantic', 'alembic', 'sqlalchemy', 'starlette', 'click') if m in sys.modules]\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+    assert set(reactor.__all__) <= set(dir(reactor))
+    assert reactor.Reactor is Reactor

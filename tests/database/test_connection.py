@@ -1,0 +1,105 @@
+"""Connections, and what people are told when there is none."""
+
+import socket
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import pytest
+
+from reactor.database.connection import Connection, address, connect, open_connection, with_database, without_password
+from reactor.errors import DatabaseUnreachable
+from reactor.testing import Databases
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://u:hush@db.example:6432/app", "PostgreSQL at db.example:6432/app"),
+        ("postgresql://u@/app?host=/run/pg", "PostgreSQL at /run/pg/app"),
+        ("postgresql:///app", "PostgreSQL at localhost/app"),
+    ],
+)
+def test_an_address_is_shown_without_its_password(url: str, shown: str) -> None:
+    assert address(url) == shown
+
+
+@pytest.mark.parametrize(
+    ("url", "other"),
+    [
+        ("postgresql://u:p@h:1/app?sslmode=require", "postgresql://u:p@h:1/new?sslmode=require"),
+        ("postgresql:///app?host=/a%20b", "postgresql:///new?host=/a%20b"),
+    ],
+)
+def test_a_url_can_name_another_database(url: str, other: str) -> None:
+    assert with_database(url, "new") == other
+
+
+def test_a_url_can_be_shown_without_its_password() -> None:
+    assert without_password("postgresql://u:p%40@h/app") == "postgresql://u@h/app"
+    assert without_password("postgresql:///app?host=/run") == "postgresql:///app?host=/run"
+
+
+async def test_a_session_says_who_it_is(connection: Connection) -> None:
+    assert await connection.fetchval("show application_name") == "test"
+
+
+async def test_sqlalchemys_spelling_of_a_url_works_too(database: str) -> None:
+    async with connect(database.replace("postgresql:", "postgresql+asyncpg:"), name="test") as connection:
+        assert await connection.fetchval("select 1") == 1
+
+
+async def test_a_missing_database_is_told_with_a_remedy(server: str) -> None:
+    with pytest.raises(DatabaseUnreachable, match="createdb nowhere"):
+        await open_connection(with_database(server, "nowhere"), name="test")
+
+
+async def test_a_server_that_is_down_is_told_with_a_remedy() -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+        with pytest.raises(DatabaseUnreachable, match=f"127.0.0.1:{port}/x.*\n.*Is the server running"):
+            await open_connection(f"postgresql://u:hush@127.0.0.1:{port}/x", name="test")
+
+
+async def test_a_server_that_does_not_answer_is_given_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"postgresql://u:hush@127.0.0.1:{silent.getsockname()[1]}/x"
+        with pytest.raises(DatabaseUnreachable, match=r"no answer in 0\.2 s") as caught:
+            await open_connection(url, name="test", timeout_seconds=0.2)
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["nonsense", "http://h/d", "postgresql://h:port/d", "postgresql://h/d?sslmode=maybe"])
+async def test_a_url_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(DatabaseUnreachable, match="REACTOR_DATABASE_URL"):
+        await open_connection(url, name="test", timeout_seconds=2)
+
+
+async def test_a_refused_login_is_told_with_a_remedy(server: str) -> None:
+    """A user without LOGIN stands in for a wrong password, which a server that trusts its socket never asks for."""
+    name = f"reactor_test_{uuid4().hex[:8]}"
+    async with connect(server, name="test") as admin:
+        await admin.execute(f"create role {name} nologin")
+        try:
+            user = urlsplit(server).username or "postgres"
+            with pytest.raises(DatabaseUnreachable, match="not permitted to log in|password") as caught:
+                await open_connection(server.replace(f"//{user}", f"//{name}", 1), name="test")
+            assert "user and password" in caught.value.remedy
+        finally:
+            await admin.execute(f"drop role {name}")
+
+
+async def test_each_test_has_a_database_of_its_own(database: str, connection: Connection) -> None:
+    """D15"""
+    name = await connection.fetchval("select current_database()")
+    assert name in database
+    assert await connection.fetchval("select version_num from reactor.alembic_version")
+
+
+async def test_a_connection_left_open_is_noticed(databases: Databases, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reactor.testing._LEAK_SECONDS", 0.2)
+    left: list[Connection] = []
+    with pytest.raises(AssertionError, match="left connections open: forgotten"):
+        async with databases.clone() as url:
+            left.append(await open_connection(url, name="forgotten"))
+    left[0].terminate()

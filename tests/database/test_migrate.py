@@ -1,0 +1,189 @@
+"""Migrations: from any number of pods, all or nothing, with a script for those who may not."""
+
+import asyncio
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from alembic.script import ScriptDirectory
+
+from reactor.database import assets
+from reactor.database import migrate as migrations
+from reactor.database.connection import Connection, connect, with_database
+from reactor.database.migrate import migrate, migrate_down, migration_script, preparation_script
+from reactor.database.revision import check_revision, current_revision, known_revisions, newest_revision
+from reactor.embedded import installed_versions, start_embedded
+from reactor.errors import PrivilegeMissing, ReactorError, SchemaBehind, SchemaUnknown
+
+
+@pytest.fixture
+async def empty(server: str) -> AsyncIterator[str]:
+    """The address of a database without reactor's schema."""
+    name = f"reactor_test_{uuid4().hex[:12]}"
+    async with connect(server, name="test") as admin:
+        await admin.execute(f"create database {name}")
+        try:
+            yield with_database(server, name)
+        finally:
+            await admin.execute(f"drop database {name} with (force)")
+
+
+AT_ONCE = """
+import asyncio, os, sys
+from reactor.log import configure_logging
+from reactor.database.migrate import migrate
+configure_logging()
+pods = []
+for url in sys.argv[1:]:
+    if (pid := os.fork()) == 0:
+        before, after = asyncio.run(migrate(url))
+        os.write(1, f"{before} {after}\\n".encode())  # at once: print may write in pieces
+        sys.exit()
+    pods.append(pid)
+sys.exit(max(os.waitpid(pid, 0)[1] for pid in pods) > 0)
+"""
+
+
+async def migrate_at_once(*urls: str) -> list[str]:
+    """Each in a process of its own, as pods do; forked, for ten that import everything come one after the other, and
+    take every other test's time. Tells the revisions before and after, a line each."""
+    command = [sys.executable, "-c", AT_ONCE, *urls]
+    pods = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    printed, complained = await pods.communicate()
+    assert pods.returncode == 0, complained.decode()
+    return printed.decode().splitlines()
+
+
+async def test_ten_migrations_at_once_leave_one_schema(empty: str) -> None:
+    """P10"""
+    newest = newest_revision()
+    assert Counter(await migrate_at_once(*[empty] * 10)) == {f"None {newest}": 1, f"{newest} {newest}": 9}
+    async with connect(empty, name="test") as connection:
+        assert await check_revision(connection) == newest
+
+
+async def test_databases_of_a_new_server_migrated_at_once_share_the_roles(folder: Path) -> None:
+    """Roles belong to the server, so the databases' own locks do not keep these apart."""
+    with start_embedded(folder, version=installed_versions()[-1], options={"fsync": "off"}) as server:
+        async with connect(server.url(), name="test") as admin:
+            for number in range(5):
+                await admin.execute(f"create database d{number}")
+        said = await migrate_at_once(*(server.url(f"d{number}") for number in range(5)))
+        assert said == [f"None {newest_revision()}"] * 5
+
+
+async def test_a_migration_that_fails_changes_nothing(empty: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = "create table reactor.half (id int); select 1/0;"
+    monkeypatch.setattr(Path, "read_text", _reading(broken))
+    with pytest.raises(ReactorError, match=r"division by zero\.\nIt changed nothing"):
+        await migrate(empty)
+    monkeypatch.undo()
+    async with connect(empty, name="test") as connection:
+        assert await connection.fetchval("select to_regclass('reactor.half')") is None
+        assert await current_revision(connection) is None
+    assert (await migrate(empty))[1] == newest_revision()
+
+
+def _reading(script: str) -> object:
+    real = Path.read_text
+
+    def read_text(path: Path, *arguments: str | None, **options: str | None) -> str:
+        return script if path.name == "privileges.sql" else real(path, *arguments, **options)
+
+    return read_text
+
+
+async def test_everything_belongs_to_the_owner_role(connection: Connection) -> None:
+    owners = await connection.fetch(
+        "select distinct pg_get_userbyid(relowner) as owner from pg_class where relnamespace = 'reactor'::regnamespace"
+    )
+    assert [row["owner"] for row in owners] == ["reactor_owner"]
+
+
+async def test_down_and_up_again(database: str, connection: Connection) -> None:
+    assert await migrate_down(database, "base") == (newest_revision(), None)
+    with pytest.raises(SchemaBehind, match="reactor migrate"):
+        await check_revision(connection)
+    assert await migrate(database) == (None, newest_revision())
+
+
+async def test_an_unknown_target_is_refused(database: str) -> None:
+    with pytest.raises(ReactorError, match="nonsense"):
+        await migrate_down(database, "nonsense")
+
+
+async def test_a_schema_from_the_future_is_left_alone(database: str, connection: Connection) -> None:
+    await connection.execute("update reactor.alembic_version set version_num = '9999'")
+    with pytest.raises(SchemaUnknown, match="9999"):
+        await migrate(database)
+    with pytest.raises(SchemaUnknown, match="9999"):
+        await check_revision(connection)
+
+
+async def test_the_printed_sql_does_the_same(empty: str) -> None:
+    async with connect(empty, name="test") as connection:
+        await connection.execute(migration_script())
+        await connection.execute("reset role")
+        assert await check_revision(connection) == newest_revision()
+
+
+async def test_a_user_without_privileges_gets_the_sql_for_an_administrator(folder: Path) -> None:
+    """On a server of its own: the roles must not be there yet."""
+    for version in [v for v in installed_versions() if v in (15, 16, 18)]:
+        with start_embedded(folder, version=version, options={"fsync": "off"}) as server:
+            async with connect(server.url(), name="test") as admin:
+                await admin.execute('create role "App User" login')
+                url = server.url().replace("postgres@", "App%20User@", 1)
+                with pytest.raises(PrivilegeMissing) as refused:
+                    await migrate(url)
+                assert "App User" in refused.value.user
+                await admin.execute(refused.value.script)
+                assert (await migrate(url))[1] == newest_revision()
+
+
+async def test_a_user_who_may_create_roles_and_schemas_may_migrate(folder: Path) -> None:
+    for version in [v for v in installed_versions() if v in (15, 16, 18)]:
+        with start_embedded(folder, version=version, options={"fsync": "off"}) as server:
+            async with connect(server.url(), name="test") as admin:
+                await admin.execute("create role maker login createrole")
+                await admin.execute("grant create on database postgres to maker")
+            assert (await migrate(server.url().replace("postgres@", "maker@", 1)))[1] == newest_revision()
+
+
+async def test_a_migration_waits_for_the_one_before_it(empty: str) -> None:
+    async with connect(empty, name="test") as other:
+        await other.execute("select pg_advisory_lock($1)", migrations._LOCK)
+        waiting = asyncio.create_task(migrate(empty))
+        async with asyncio.timeout(20):
+            while not await other.fetchval(
+                "select exists (select from pg_locks where locktype = 'advisory' and not granted)"
+            ):
+                await asyncio.sleep(0.01)
+        assert not waiting.done()
+        await other.execute("select pg_advisory_unlock($1)", migrations._LOCK)
+        assert (await waiting)[1] == newest_revision()
+
+
+def test_the_preparation_can_be_read_by_psql(server: str) -> None:
+    """An administrator pastes it there: no asyncpg, no parameters."""
+    from reactor.embedded.binaries import find_programs
+
+    psql = find_programs(installed_versions()[-1]) / "psql"
+    done = subprocess.run(
+        [psql, server, "-v", "ON_ERROR_STOP=1", "-c", "begin", "-f", "-", "-c", "rollback"],
+        input=preparation_script(),
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_alembic_knows_the_same_revisions() -> None:
+    """Which are told by their files' names elsewhere, since Alembic takes half a second to import."""
+    scripts = ScriptDirectory(str(assets.folder("migrations")))
+    assert [script.revision for script in scripts.walk_revisions()][::-1] == known_revisions()
+    assert scripts.get_current_head() == newest_revision()

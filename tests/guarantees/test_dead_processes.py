@@ -1,0 +1,365 @@
+"""Pods as real processes: whatever dies, the job does not."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reactor.database.connection import Connection
+
+Row = Callable[[int], Awaitable[dict[str, Any]]]
+Marks = Callable[[str], list[tuple[int, int, int, float]]]
+Until = Callable[..., Awaitable[Any]]
+StartPod = Callable[..., Awaitable[Any]]
+
+
+async def insert(connection: Connection, job_type: str, **columns: Any) -> int:
+    names = ["job_type", *columns]
+    places = ", ".join(f"${n}" for n in range(1, len(names) + 1))
+    job_id: int = await connection.fetchval(
+        f"insert into reactor.jobs ({', '.join(names)}) values ({places}) returning id", job_type, *columns.values()
+    )
+    return job_id
+
+
+async def states(connection: Connection) -> dict[str, int]:
+    rows = await connection.fetch("select state, count(*) from reactor.jobs group by 1")
+    return {row["state"]: row["count"] for row in rows}
+
+
+async def test_a_committed_row_is_run(start_pod: StartPod, connection: Connection, row: Row, until: Until) -> None:
+    """Guarantee 1, in the simplest case: without a poller, so the bell brings it."""
+    await start_pod(POLL_SECONDS=0)
+    job_id = await insert(connection, "noop")
+    await until(lambda: _is(row, job_id, "completed"))
+
+
+async def _is(row: Row, job_id: int, state: str) -> bool:
+    return bool((await row(job_id))["state"] == state)
+
+
+async def test_a_killed_worker_processs_jobs_run_again_at_once(
+    start_pod: StartPod, connection: Connection, row: Row, marks: Marks, until: Until
+) -> None:
+    """F10: kill -9 of one of two worker processes: the other one has its job within a second, at no cost; the best of
+    five, since the machine may be busy. There is no poller, and the lease is a minute."""
+    pod = await start_pod("--processes", "2", "--concurrency", "1", POLL_SECONDS=0)
+    times: list[float] = []
+    while not times or (min(times) >= 1 and len(times) < 5):
+        await until(lambda: len(pod.events("worker started")) == 2 + len(times))
+        job_id = await insert(connection, "await")
+
+        def began(job_id: int = job_id) -> list[tuple[int, float]]:
+            return [(pid, at) for job, _, pid, at in marks("began") if job == job_id]
+
+        [(pid, _)] = await until(began)
+        killed = time.time()
+        pod.kill(pid)
+        await until(lambda began=began: len(began()) == 2)
+        (_, _), (other, again) = began()
+        times.append(again - killed)
+        assert other != pid
+        assert (await row(job_id))["attempts"] == 1
+        history = await connection.fetch("select outcome, error from reactor.attempts where job_id = $1", job_id)
+        assert [record["outcome"] for record in history] == ["crashed"]
+        assert "SIGKILL" in history[0]["error"]
+        await connection.execute("select from reactor.cancel(array[$1::bigint], 'by hand')", job_id)
+    assert min(times) < 1
+
+
+@pytest.mark.parametrize("payload", ["{}", '{"escapes": true}'])
+async def test_a_dead_worker_process_is_noticed_whatever_its_handlers_forked(
+    start_pod: StartPod, connection: Connection, marks: Marks, until: Until, payload: str
+) -> None:
+    """A forked process holds the control socket open, too, for 30 s."""
+    pod = await start_pod()
+    await insert(connection, "forks", payload=payload)
+    _, _, forked, _ = (await until(lambda: marks("forked")))[0]
+    pod.kill(marks("forks")[0][2])
+    try:
+        await until(lambda: pod.events("worker died"))
+        await until(lambda: len(marks("forks")) == 2)
+    finally:
+        pod.kill(forked)
+
+
+async def test_a_killed_worker_process_is_replaced(
+    start_pod: StartPod, connection: Connection, marks: Marks, until: Until
+) -> None:
+    pod = await start_pod()
+    await insert(connection, "await")
+    _, _, pid, _ = (await until(lambda: marks("began")))[0]
+    pod.kill(pid)
+    await until(lambda: len(marks("began")) == 2)
+    assert marks("began")[1][2] in pod.workers
+
+
+async def test_a_worker_dies_with_its_supervisor(
+    start_pod: StartPod, connection: Connection, marks: Marks, row: Row, until: Until
+) -> None:
+    """And its job runs again, on another pod, when the lease is over."""
+    pod = await start_pod()
+    job_id = await insert(connection, "gil")  # the hardest case: for 60 s no thread of it can notice anything
+    _, _, pid, _ = (await until(lambda: marks("began")))[0]
+    pod.kill(pod.process.pid)
+    await until(lambda: not _lives(pid))
+    await connection.execute("update reactor.workers set lease_until = clock_timestamp()")
+    await start_pod()
+    await until(lambda: len(marks("began")) == 2)
+    assert (await row(job_id))["attempts"] == 2
+    assert await connection.fetchval("select outcome from reactor.attempts") == "lease_lost"
+
+
+def _lives(pid: int) -> bool:
+    """A zombie waits for its parent to look, and runs nothing."""
+    status = Path(f"/proc/{pid}/status")
+    try:
+        return "State:\tZ" not in status.read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+async def test_a_dead_pods_jobs_run_again_within_the_lease(
+    start_pod: StartPod, connection: Connection, marks: Marks, until: Until
+) -> None:
+    """P8: supervisor and worker die together; the sweeper of another pod wakes when their lease ends, not before, nor
+    half a minute later, when it would have looked in any case."""
+    pod = await start_pod(LEASE_SECONDS=12, HEARTBEAT_SECONDS=2)
+    await insert(connection, "await")
+    await until(lambda: marks("began"))
+    pod.kill()
+    assert await connection.fetchval("select lease_until <= clock_timestamp() + interval '12 s' from reactor.workers")
+    # A lease that is as short from the start is lost by a pod that the machine lets wait.
+    await connection.execute("update reactor.workers set lease_until = clock_timestamp() + interval '4 s'")
+    await start_pod(HEARTBEAT_SECONDS=30)
+    await until(lambda: len(marks("began")) == 2)
+    assert await connection.fetchval(
+        "select j.locked_at >= w.lease_until from reactor.jobs j, reactor.workers w order by w.lease_until limit 1"
+    )
+
+
+async def test_a_job_that_kills_its_process_fails_and_its_neighbours_lose_nothing(
+    start_pod: StartPod, connection: Connection, row: Row, until: Until
+) -> None:
+    """Guarantee 6: poison."""
+    killer = await insert(connection, "die", priority=-1)
+    neighbours = [await insert(connection, "await", payload='{"seconds": 0.2}') for _ in range(50)]
+    await start_pod("--concurrency", "60")
+    await until(lambda: _is(row, killer, "failed"), within_seconds=40)
+
+    async def all_completed() -> bool:
+        return await states(connection) == {"completed": 50, "failed": 1}
+
+    await until(all_completed, within_seconds=40)
+    failed = await row(killer)
+    assert failed["attempts"] == 3
+    assert "killed its worker process" in failed["error"]
+    attempts = await connection.fetchval("select max(attempts) from reactor.jobs where id = any ($1)", neighbours)
+    assert attempts == 1
+
+
+async def test_a_job_that_ends_its_process_alone_pays_at_once(
+    start_pod: StartPod, connection: Connection, row: Row, marks: Marks, until: Until
+) -> None:
+    """Guarantee 6: there is nobody else who could have done it."""
+    killer = await insert(connection, "exit", max_attempts=1)
+    await start_pod()
+    await until(lambda: _is(row, killer, "failed"))
+    assert len(marks("began")) == 1
+    assert "ran alone" in (await row(killer))["error"]
+
+
+async def test_a_zombie_changes_nothing_and_is_stopped(
+    start_pod: StartPod, connection: Connection, marks: Marks, row: Row, until: Until
+) -> None:
+    """F6, F7: a pod that was frozen for longer than its lease wakes up to find its job somebody else's."""
+    await connection.execute("create table ledger (job_id bigint)")
+    frozen = await start_pod(LEASE_SECONDS=20, HEARTBEAT_SECONDS=1)
+    job_id = await insert(connection, "slow_ledger")
+    _, _, pid, _ = (await until(lambda: marks("began")))[0]
+    frozen.signal_all(signal.SIGSTOP)
+    await connection.execute("update reactor.workers set lease_until = clock_timestamp()")
+    await start_pod()
+    await until(lambda: len(marks("began")) == 2)
+    mine = (await row(job_id))["attempt_id"]
+    frozen.signal_all(signal.SIGCONT)
+    await until(lambda: frozen.events("lease lost"))
+    await until(lambda: not _lives(pid))
+    await until(lambda: _is(row, job_id, "completed"))
+    assert (await row(job_id))["attempt_id"] == mine
+    assert await connection.fetchval("select count(*) from ledger") == 1
+    assert [attempt for _, attempt, _, _ in marks("ended")] == [2]
+
+
+async def test_a_live_job_is_never_taken_for_dead(
+    start_pod: StartPod, connection: Connection, row: Row, until: Until
+) -> None:
+    """Guarantee 6, D4, F8: longer than a lease, awaiting, blocking the event loop, and in C code that holds the GIL.
+
+    A pod that can't write for two thirds of its lease gives its jobs up, rightly: that must be more than a busy machine
+    lets it wait.
+    """
+    leases = {"LEASE_SECONDS": 8, "HEARTBEAT_SECONDS": 1}
+    await start_pod("--processes", "3", "--concurrency", "1", **leases)
+    jobs = [await insert(connection, kind, payload='{"seconds": 11}') for kind in ("await", "block", "gil")]
+    await start_pod(**leases)  # looks out for dead ones
+    for job_id in jobs:
+        await until(lambda job_id=job_id: _is(row, job_id, "completed"), within_seconds=40)
+        assert (await row(job_id))["attempts"] == 1
+    assert await connection.fetchval("select count(*) from reactor.attempts") == 0
+
+
+async def test_a_thread_that_does_not_end_is_replaced_with_its_process(
+    start_pod: StartPod, connection: Connection, row: Row, marks: Marks, until: Until
+) -> None:
+    """Its job is run again by a new process; the old one goes when its other jobs have ended."""
+    pod = await start_pod()
+    neighbour = await insert(connection, "await", payload='{"seconds": 4}')
+    stuck = await insert(connection, "stuck")
+    await until(lambda: _is(row, stuck, "completed"))
+    old, new = (pid for job_id, _, pid, _ in marks("began") if job_id == stuck)
+    assert old != new
+    assert (await row(stuck))["attempts"] == 2
+    await until(lambda: not _lives(old))
+    assert (await row(neighbour))["state"] == "completed"
+    assert (await row(neighbour))["attempts"] == 1
+    await until(lambda: pod.workers == [new])
+
+
+async def test_a_handler_that_blocks_its_loop_for_ever_is_ended_at_its_timeout(
+    start_pod: StartPod, connection: Connection, row: Row, until: Until
+) -> None:
+    """No timer of the process can fire; the supervisor sees that it is overdue. Its neighbour loses no attempt."""
+    await start_pod()
+    neighbour = await insert(connection, "await", payload='{"seconds": 1}')
+    hog = await insert(connection, "hog")
+    await until(lambda: _is(row, hog, "completed"), within_seconds=30)
+    await until(lambda: _is(row, neighbour, "completed"))
+    assert (await row(hog))["attempts"] == 2
+    assert (await row(neighbour))["attempts"] == 1
+
+
+async def test_two_pods_of_one_name_are_told_apart(
+    start_pod: StartPod, connection: Connection, marks: Marks, until: Until
+) -> None:
+    """P4: the same hostname twice, and a name used again after a restart, are different incarnations."""
+    first = await start_pod("--concurrency", "1", POD_ID="same")
+    await start_pod("--concurrency", "1", POD_ID="same")
+    jobs = {await insert(connection, "await") for _ in range(2)}
+    await until(lambda: {job for job, *_ in marks("began")} == jobs)
+    held = await connection.fetch("select locked_by, worker_id from reactor.jobs")
+    assert {record["locked_by"] for record in held} == {"same"}
+    assert len({record["worker_id"] for record in held}) == 2
+    first.kill()
+    await start_pod("--concurrency", "1", POD_ID="same", ready=True)
+    # The newcomer bears the dead one's name; the dead one's job stays its own until the lease is over.
+    assert len(marks("began")) == 2
+
+
+async def test_every_job_ends_once_while_pods_die(start_pod: StartPod, connection: Connection, until: Until) -> None:
+    """Guarantees 1 to 4: 5,000 jobs, two pods, one of them killed and started again every second, twice at least."""
+    await connection.execute("create table ledger (job_id bigint)")
+    settings = {"LEASE_SECONDS": 3, "HEARTBEAT_SECONDS": 0.5}
+    await start_pod("--concurrency", "5", **settings)
+    deaths = 0
+    while deaths < 2 or (await states(connection)).keys() != {"completed"}:
+        victim = await start_pod("--concurrency", "20", **settings)
+        if deaths < 2:
+            await connection.execute(
+                "insert into reactor.jobs (job_type) select 'ledger' from generate_series(1, 2500)"
+            )
+        await asyncio.sleep(1)
+        victim.kill()
+        deaths += 1
+        assert deaths < 60
+    assert await connection.fetchval("select count(*) from ledger") == 5000
+    assert await connection.fetchval("select count(distinct job_id) from ledger") == 5000
+
+
+async def test_once_runs_what_is_due_and_exits(start_pod: StartPod, connection: Connection, row: Row) -> None:
+    """J13: batch mode."""
+    due = [await insert(connection, "noop") for _ in range(30)]
+    later = await connection.fetchval(
+        "insert into reactor.jobs (job_type, run_after) values ('noop', now() + interval '1 hour') returning id"
+    )
+    pod = await start_pod("--once", ready=False)
+    assert await pod.exit_code() == 0
+    assert {(await row(job_id))["state"] for job_id in due} == {"completed"}
+    assert (await row(later))["state"] == "pending"
+
+
+async def test_once_ends_after_a_handler_that_committed_its_own_end(
+    start_pod: StartPod, connection: Connection, row: Row
+) -> None:
+    await connection.execute("create table ledger (job_id bigint)")
+    job_id = await insert(connection, "slow_ledger", payload='{"seconds": 1}')
+    # Nothing else would make it look: it takes stock every 30 s.
+    pod = await start_pod("--once", ready=False, POLL_SECONDS=0, HEARTBEAT_SECONDS=30)
+    assert await pod.exit_code(within_seconds=25) == 0
+    assert (await row(job_id))["state"] == "completed"
+
+
+async def test_once_tells_of_a_failure(start_pod: StartPod, connection: Connection) -> None:
+    await insert(connection, "noop")
+    await insert(connection, "fails")
+    pod = await start_pod("--once", ready=False)
+    assert await pod.exit_code() == 1
+
+
+@pytest.mark.parametrize(("job_type", "code"), [("noop", 0), ("fails", 1)])
+async def test_a_pod_for_one_job(
+    start_pod: StartPod, connection: Connection, row: Row, job_type: str, code: int
+) -> None:
+    """F11: runs one job, and tells by its exit code how that ended."""
+    first = await insert(connection, job_type)
+    second = await insert(connection, job_type)
+    pod = await start_pod("--max-jobs", "1", ready=False)
+    assert await pod.exit_code() == code
+    assert (await row(first))["finished_at"] is not None
+    assert (await row(second))["state"] == "pending"
+
+
+async def test_queues_are_kept_apart(start_pod: StartPod, connection: Connection, row: Row, until: Until) -> None:
+    await start_pod("--queues", "red,green")
+    blue = await insert(connection, "noop", queue="blue")
+    red = await insert(connection, "noop", queue="red")
+    await until(lambda: _is(row, red, "completed"))
+    assert (await row(blue))["state"] == "pending"
+
+
+async def test_a_hundred_bursts_leave_nothing_behind(start_pod: StartPod, connection: Connection, until: Until) -> None:
+    """From idle to busy and back: no connection, file descriptor or process more than before."""
+    pod = await start_pod(HEARTBEAT_SECONDS=1)
+
+    async def burst() -> None:
+        await connection.execute("insert into reactor.jobs (job_type) select 'noop' from generate_series(1, 20)")
+        await until(lambda: _all_completed(connection))
+
+    def descriptors() -> list[int]:
+        return [len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in (pod.process.pid, *pod.workers)]
+
+    async def only_the_usual_sessions() -> bool:
+        sessions = await connection.fetch(
+            "select application_name from pg_stat_activity "
+            "where datname = current_database() and application_name like 'reactor%' order by 1"
+        )
+        usual = ("claim", "heartbeat", "listen", "settle", "sweep")
+        return [session[0] for session in sessions] == [f"reactor {name} pod-1" for name in usual]
+
+    for _ in range(5):
+        await burst()
+    await until(only_the_usual_sessions)  # some are opened late, and those of the start close late
+    before, workers = descriptors(), pod.workers
+    for _ in range(100):
+        await burst()
+    await until(lambda: all(now <= then for now, then in zip(descriptors(), before, strict=True)))
+    await until(only_the_usual_sessions)
+    assert pod.workers == workers
+
+
+async def _all_completed(connection: Connection) -> bool:
+    return not await connection.fetchval("select exists (select from reactor.jobs where state <> 'completed')")

@@ -1,0 +1,47 @@
+"""Behind pgbouncer in transaction mode: each transaction may get another session."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from reactor.database.connection import connect
+
+StartPod = Callable[..., Awaitable[Any]]
+Until = Callable[..., Awaitable[Any]]
+
+JOBS = (
+    "insert into reactor.jobs (job_type) "
+    "select t from unnest('{noop,ledger,fan_out}'::text[]) t cross join generate_series(1, 30)"
+)
+
+
+async def test_jobs_run_by_polling_alone(start_pod: StartPod, pooled: tuple[str, str], until: Until) -> None:
+    """Without a direct address nothing is heard, and everything is run."""
+    through_pooler, direct = pooled
+    async with connect(direct, name="test") as connection:
+        await connection.execute("create table ledger (job_id bigint)")
+        await start_pod(url=through_pooler, POLL_SECONDS=0.3)
+        await connection.execute(JOBS)
+
+        async def all_completed() -> bool:
+            return not await connection.fetchval("select exists (select from reactor.jobs where state <> 'completed')")
+
+        await until(all_completed)
+        assert await connection.fetchval("select count(*) from ledger") == 90
+
+
+async def test_with_a_direct_address_the_bell_is_heard(
+    start_pod: StartPod, pooled: tuple[str, str], until: Until
+) -> None:
+    through_pooler, direct = pooled
+    async with connect(direct, name="test") as connection:
+        await connection.execute("create table ledger (job_id bigint)")
+        await start_pod(url=through_pooler, LISTEN_URL=direct, POLL_SECONDS=0)
+        for _ in range(3):
+            await connection.execute(JOBS)
+
+            async def all_completed() -> bool:
+                return not await connection.fetchval(
+                    "select exists (select from reactor.jobs where state <> 'completed')"
+                )
+
+            await until(all_completed)

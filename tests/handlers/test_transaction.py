@@ -1,0 +1,812 @@
+"""Guarantee 4: a handler's data, children, result and terminal state are one commit: done once, or not at all."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from reactor import Completed, Context, Fail, Job, Partial, Registry, Retry, Snooze, SyncContext, submit
+from reactor.database import statements
+from reactor.database.connection import Connection, connect
+from reactor.job import JobState
+from reactor.testing import run_until_idle
+from reactor.worker.claim_loop import Runner
+
+Running = Callable[..., AbstractAsyncContextManager[Runner]]
+Events = list[MutableMapping[str, Any]]
+
+
+class Ledger:
+    """A table that handlers write to, and what another session sees of it and of the jobs."""
+
+    def __init__(self, url: str, connection: Connection, registry: Registry) -> None:
+        self.url = url
+        self.connection = connection
+        self.registry = registry
+
+    async def submit(self, payload: dict[str, Any] | None = None, **options: Any) -> int:
+        return (await submit(self.connection, "work", payload, **options)).id
+
+    async def run(self, **options: Any) -> dict[JobState, int]:
+        async with asyncio.timeout(20):
+            return await run_until_idle(self.url, self.registry, **options)
+
+    async def ran(self, **options: Any) -> dict[str, Any]:
+        job_id = await self.submit(**options)
+        await self.run()
+        return await self.row(job_id)
+
+    async def row(self, job_id: int) -> dict[str, Any]:
+        found = await self.connection.fetchrow("select *, xmin from reactor.jobs where id = $1", job_id)
+        assert found
+        return dict(found)
+
+    async def entries(self) -> list[str]:
+        return [r["entry"] for r in await self.connection.fetch("select entry from ledger order by id")]
+
+    async def children(self) -> list[dict[str, Any]]:
+        found = await self.connection.fetch(
+            "select *, xmin from reactor.jobs where parent_id is not null or job_type = 'child' order by id"
+        )
+        return [dict(r) for r in found]
+
+
+@pytest.fixture
+async def ledger(database: str, connection: Connection, registry: Registry) -> AsyncIterator[Ledger]:
+    await connection.execute("create table ledger (id bigint generated always as identity primary key, entry text)")
+    yield Ledger(database, connection, registry)
+    assert await connection.fetchval("select count(*) from pg_prepared_xacts") == 0
+
+
+WRITE = "insert into ledger (entry) values ($1)"
+
+
+async def eventually(condition: Callable[[], Awaitable[object] | object]) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            found = condition()
+            if await found if isinstance(found, Awaitable) else found:
+                return
+            await asyncio.sleep(0.01)
+
+
+# One commit
+
+
+async def test_data_children_result_and_state_are_one_commit(ledger: Ledger, registry: Registry) -> None:
+    """D6: nobody sees any of it before; one transaction has written all of it."""
+
+    @registry.register("work")
+    async def work(ctx: Context) -> dict[str, Any]:
+        async with ctx.transaction() as connection:
+            await connection.execute(WRITE, "data")
+            await ctx.chain("child")
+        assert await ledger.entries() == [], "leaving the block does not commit"
+        assert await ledger.children() == []
+        return {"rows": 1}
+
+    after = await ledger.ran()
+    assert (after["state"], json.loads(after["result"]), after["children"]) == ("completed", {"rows": 1}, 1)
+    [child] = await ledger.children()
+    written = await ledger.connection.fetchval("select xmin from ledger")
+    assert after["xmin"] == child["xmin"] == written
+    assert await ledger.entries() == ["data"]
+
+
+async def test_a_reader_sees_all_of_it_or_nothing(ledger: Ledger, registry: Registry) -> None:
+    """Whenever it looks: whole states only."""
+
+    @registry.register("work")
+    async def work(ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            await connection.execute(WRITE, "data")
+        await ctx.chain("child")
+
+    seen: set[tuple[int, int, int]] = set()
+    look = (
+        "select (select count(*) from ledger), count(*) filter (where job_type = 'child'), "
+        "count(*) filter (where state = 'completed') from reactor.jobs"
+    )
+    for _ in range(20):
+        await ledger.submit()
+    running = asyncio.create_task(ledger.run(concurrency=3))
+    while not running.done():
+        found = await ledger.connection.fetchrow(look)
+        assert found
+        seen.add((found[0], found[1], found[2]))
+    await running
+    assert all(entries == children == completed for entries, children, completed in seen), seen
+    assert len(await ledger.entries()) == 20
+
+
+@pytest.mark.parametrize(
+    ("raises", "state"),
+    [
+        (ValueError("boom"), "failed"),
+        (Fail("for good"), "failed"),
+        (Retry(after=60), "failed"),
+        (Snooze(60), "pending"),
+        (SystemExit(1), "failed"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+@pytest.mark.parametrize("where", ["inside", "outside"])
+async def test_raising_leaves_nothing_but_the_error(
+    ledger: Ledger, registry: Registry, raises: BaseException, state: str, where: str
+) -> None:
+    """D6"""
+
+    @registry.register("work", max_attempts=1)
+    async def work(ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            await connection.execute(WRITE, "data")
+            await ctx.chain("child")
+            if where == "inside":
+                raise raises
+        raise raises
+
+    after = await ledger.ran()
+    assert (after["state"], after["result"], after["children"]) == (state, None, 0)
+    assert (await ledger.entries(), await ledger.children()) == ([], [])
+
+
+@pytest.mark.parametrize("returned", [{"x": float("nan")}, {"x": "\0"}, 5, Partial(message=5)], ids=str)  # type: ignore[arg-type]
+async def test_a_result_that_can_not_be_stored_takes_the_data_with_it(
+    ledger: Ledger, registry: Registry, returned: object
+) -> None:
+    @registry.register("work")
+    async def work(ctx: Context) -> Any:
+        async with ctx.transaction() as connection:
+            await connection.execute(WRITE, "data")
+        await ctx.chain("child")
+        return returned
+
+    after = await ledger.ran()
+    assert (after["state"], after["children"]) == ("failed", 0)
+    assert (await ledger.entries(), await ledger.children()) == ([], [])
+
+
+async def test_a_constraint_that_is_checked_at_commit_fails_the_attempt(
+    ledger: Ledger, registry: Registry, events: Events
+) -> None:
+    await ledger.connection.execute("alter table ledger add unique (entry) deferrable initially deferred")
+
+    @registry.register("work", max_attempts=1)
+    async def work(ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            await connection.executemany(WRITE, [("same",), ("same",)])
+
+    after = await ledger.ran()
+    assert after["state"] == "failed"
+    assert "ledger_entry_key" in after["error"]
+    assert await ledger.entries() == []
+    assert not [event for event in events if "by SQL" in event["event"]], "it was not the handler that ended it"
+
+
+async def test_a_statement_that_failed_and_was_ignored_fails_the_attempt(ledger: Ledger, registry: Registry) -> None:
+    """The server has given up the transaction by then; to report success would be a lie."""
+
+    @registry.register("work", max_attempts=1)
+    async def work(ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            await connection.execute(WRITE, "data")
+            with pytest.raises(asyncpg.DivisionByZeroError):
+                await connection.execute("select 1 / 0")
+
+    after = await ledger.ran()
+    assert after["state"] == "failed"
+    assert await ledger.entries() == []
+
+
+@pytest.mark.parametrize("word", ["commit", "rollback"])
+async def test_a_handler_that_ends_its_transaction_by_sql_is_failed_for_good(
+    ledger: Ledger, registry: Registry, events: Events, word: str
+) -> None:
+    """What it writes afterwards would stand alone, and a retry would write it twice."""
+
+    @registry.register("work")
+    async def work(ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            await connection.execute(word)
+            await connection.execute(WRITE, "alone")
+        await ctx.chain("child")
+
+    row = await ledger.ran()
+    assert (row["state"], row["attempts"]) == ("failed", 1)
+    assert "as SQL" in row["error"]
+    assert [event for event in events if "by SQL" in event["event"]]
+    assert await ledger.children() == []
+
+
+async def test_partial_keeps_data_and_children(ledger: Ledger, registry: Registry, running: Running) -> None:
+    @registry.register("work")
+    async def work(ctx: Context) -> Partial:
+        async with ctx.transaction() as connection:
+            await connection.execute(WRITE, "data")
+        await ctx.chain("child")
+        return Partial({"rows": 1}, "two are missing")
+
+    job_id = await ledger.submit()
+    assert await ledger.run() == {JobState.PARTIAL: 1}
+    after = await ledger.row(job_id)
+    assert (after["state"], after["status_message"], after["children"]) == ("partial", "two are missing", 1)
+    assert await ledger.entries() == ["data"]
+
+
+async def test_who_runs_a_job_by_its_id_is_told_the_state_its_transaction_wrote(
+    ledger: Ledger, registry: Registry, running: Running
+) -> None:
+    @registry.register("work")
+    async def work(job: Job, ctx: Context) -> Partial | None:
+        async with ctx.transaction() as connection:
+            await connection.execute(WRITE, "data")
+        return Partial() if job.payload else None
+
+    async with running("none of these") as runner:
+        assert await runner.run_job(await ledger.submit({"x": 1})) is JobState.PARTIAL
+        assert await runner.run_job(await ledger.submit()) is JobState.COMPLETED
+        assert runner.counts.states == {JobState.PARTIAL: 1, JobState.COMPLETED: 1}
+
+
+async def _ended(ledger: Ledger, job_id: int) -> bool:
+    return (await ledger.row(job_id))["finished_at"] is not None
+
+
+# The fence
+
+
+@pytest.mark.parametrize("ends", ["returns", "raises"])
+async def test_an_attempt_that_was_preempted_leaves_nothing(
+    ledger: Ledger, registry: Registry, events: Events, ends: str
+) -> None:
+    """D5, F6, F7: on success and on error; the row is its new owner's."""
+
+    @registry.register("work")
+    async def work(job: Job, ctx: Context) -> dict[str, Any]:
+        async with ctx.transaction() as connection:
+            await connection.execute(WRITE, "data")
+            await ctx.chain("child")
+            await ledger.connection.fetch(statements.CANCEL, [job.id], "by the operator")
+        if ends == "raises":
+            raise ValueError("boom")
+        return {"rows": 1}
+
+    after = await ledger.ran(scope="s")
+    assert (after["state"], after["error"], after["result"]) == ("cancelled", "by the operator", None)
+    assert (after["children"], after["attempt_id"], after["worker_id"]) == (0, None, None)
+    assert (await ledger.entries(), await ledger.children()) == ([], [])
+    assert [e["job_id"] for e in events if e["event"] == "writeback_stale_attempt"] == [after["id"]]
+
+
+@pytest.mark.parametrize("new_one", ["has ended", "runs"])
+async def test_of_an_old_attempt_and_a_new_one_only_the_new_one_writes(
+    ledger: Ledger, registry: Registry, new_one: str
+) -> None:
+    """F7: the old one, taken for dead in the middle of its transaction, comes back after the new one or during it."""
+    taken, new_runs, old_ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @registry.register("work")
+    async def work(job: Job, ctx: Context) -> dict[str, Any]:
+        async with ctx.transaction() as connection:
+            await connection.execute(WRITE, f"attempt {job.attempts}")
+            await ctx.chain("child", {"attempt": job.attempts})
+            if job.attempts == 1:
+                await ledger.connection.execute("update reactor.workers set lease_until = '-infinity'")
+                await ledger.connection.fetch(statements.SWEEP, 10)
+                taken.set()
+                await (new_runs.wait() if new_one == "runs" else eventually(lambda: _ended(ledger, job.id)))
+            elif new_one == "runs":
+                new_runs.set()
+                await old_ended.wait()
+        return {"attempt": job.attempts}
+
+    job_id = await ledger.submit(max_attempts=3)
+    old = asyncio.create_task(ledger.run())
+    await taken.wait()
+    new = asyncio.create_task(ledger.run())
+    await old
+    old_ended.set()
+    await new
+    after = await ledger.row(job_id)
+    assert (after["state"], json.loads(after["result"]), after["children"]) == ("completed", {"attempt": 2}, 1)
+    assert await ledger.entries() == ["attempt 2"]
+    assert [json.loads(c["payload"]) for c in await ledger.children()] == [{"attempt": 2}]
+
+
+async def test_a_cancel_stops_a_handler_that_waits_in_its_transaction(
+    ledger: Ledger, registry: Registry, running: Running
+) -> None:
+    """F6, F12: it is told at once, what it did is undone, and its scope is free when it has stopped."""
+    inside = asyncio.Event()
+
+    @registry.register("work")
+    async def work(ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            await connection.execute(WRITE, "data")
+            inside.set()
+            await connection.execute("select pg_sleep(60)")
+
+    async with running():
+        job_id = await ledger.submit(scope="s")
+        await inside.wait()
+        await ledger.connection.fetch(statements.CANCEL, [job_id], "no")
+
+        async def free() -> bool:
+            return (await ledger.row(job_id))["worker_id"] is None
+
+        await eventually(free)
+    assert await ledger.entries() == []
+    assert (await ledger.row(job_id))["state"] == "cancelled"
+
+
+# Blocks
+
+
+async def test_a_second_block_that_fails_is_undone_alone(ledger: Ledger, registry: Registry) -> None:
+    @registry.register("work")
+    async def work(ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            await connection.execute(WRITE, "first")
+            with pytest.raises(asyncpg.DivisionByZeroError):
+                async with ctx.transaction() as same:
+                    await same.execute(WRITE, "inner")
+                    await ctx.chain("child", {"of": "inner"})
+                    await same.execute("select 1 / 0")
+            await connection.execute(WRITE, "still first")
+            await ctx.chain("child", {"of": "first"})
+        with pytest.raises(ValueError, match="boom"):
+            async with ctx.transaction() as connection:
+                await connection.execute(WRITE, "second")
+                await ctx.chain("child", {"of": "second"})
+                raise ValueError("boom")
+        async with ctx.transaction() as connection:
+            await connection.execute(WRITE, "third")
+
+    assert (await ledger.ran())["state"] == "completed"
+    assert await ledger.entries() == ["first", "still first", "third"]
+    assert [json.loads(child["payload"]) for child in await ledger.children()] == [{"of": "first"}]
+
+
+async def test_a_first_block_that_fails_can_be_followed_by_another(ledger: Ledger, registry: Registry) -> None:
+    @registry.register("work")
+    async def work(ctx: Context) -> None:
+        with pytest.raises(ValueError, match="boom"):
+            async with ctx.transaction() as connection:
+                await connection.execute(WRITE, "first")
+                raise ValueError("boom")
+        async with ctx.transaction() as connection:
+            await connection.execute(WRITE, "second")
+
+    assert (await ledger.ran())["state"] == "completed"
+    assert await ledger.entries() == ["second"]
+
+
+async def test_two_tasks_can_not_begin_the_one_transaction(ledger: Ledger, registry: Registry) -> None:
+    """The data of one of them would be lost without a word."""
+
+    @registry.register("work", max_attempts=1)
+    async def work(ctx: Context) -> None:
+        async def write(entry: str) -> None:
+            async with ctx.transaction() as connection:
+                await connection.execute(WRITE, entry)
+
+        await asyncio.gather(write("a"), write("b"))
+
+    after = await ledger.ran()
+    assert after["state"] == "failed"
+    assert "one transaction" in after["error"]
+    assert await ledger.entries() == []
+
+
+async def test_a_handlers_transaction_may_refer_to_its_job(ledger: Ledger, registry: Registry) -> None:
+    """A foreign key to reactor.jobs locks the job's row: progress and the end get through all the same."""
+    await ledger.connection.execute("alter table ledger add job_id bigint references reactor.jobs")
+
+    @registry.register("work", timeout_seconds=15, max_attempts=1)
+    async def work(job: Job, ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            await connection.execute("insert into ledger (entry, job_id) values ('data', $1)", job.id)
+            await ctx.progress(0.5)
+
+    assert (await ledger.ran())["state"] == "completed"
+
+
+# What the server undoes
+
+
+@pytest.mark.parametrize(
+    ("sqlstate", "when", "in_thread"),
+    [("40001", "in it", False), ("40P01", "at commit", False), ("40P01", "in it", True), ("40001", "at commit", True)],
+)
+async def test_what_the_server_asks_to_repeat_is_repeated_at_no_cost(
+    ledger: Ledger, registry: Registry, sqlstate: str, when: str, in_thread: bool
+) -> None:
+    runs: list[int] = []
+    await ledger.connection.execute(
+        f"""
+        create sequence turns;
+        create function undo() returns trigger language plpgsql as
+        $$ begin if nextval('turns') < 3 then raise 'again' using errcode = '{sqlstate}'; end if; return new; end $$;
+        create constraint trigger undo after insert on ledger
+            deferrable initially {"immediate" if when == "in it" else "deferred"} for each row execute function undo()
+        """
+    )
+
+    async def direct(job: Job, ctx: Context) -> None:
+        runs.append(job.attempts)
+        async with ctx.transaction() as connection:
+            await connection.execute(WRITE, "data")
+            await ctx.chain("child")
+
+    def threaded(job: Job, ctx: SyncContext) -> None:
+        runs.append(job.attempts)
+        with ctx.transaction() as connection:
+            connection.execute(WRITE, "data")
+            ctx.chain("child")
+
+    registry.register("work", max_attempts=1)(threaded if in_thread else direct)
+    after = await ledger.ran()
+    assert (after["state"], after["attempts"], runs) == ("completed", 1, [1, 1, 1])
+    assert (await ledger.entries(), after["children"]) == (["data"], 1)
+    assert len(await ledger.children()) == 1
+
+
+async def test_a_real_deadlock_ends_with_both_done(ledger: Ledger, registry: Registry) -> None:
+    await ledger.connection.execute("insert into ledger (entry) values ('a'), ('b'); set deadlock_timeout = '50ms'")
+    await ledger.connection.execute("alter database %s set deadlock_timeout = '50ms'" % await _name(ledger))
+    both, first = asyncio.Barrier(2), [True, True]
+
+    @registry.register("work", max_attempts=1)
+    async def work(payload: dict[str, Any], ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            for turn, entry in enumerate(payload["order"]):
+                await connection.execute("update ledger set entry = entry || '!' where left(entry, 1) = $1", entry)
+                if turn == 0 and first:
+                    first.pop()
+                    await both.wait()
+
+    ids = [await ledger.submit({"order": order}) for order in ("ab", "ba")]
+    await ledger.run()
+    assert [(await ledger.row(n))["state"] for n in ids] == ["completed"] * 2
+    assert await ledger.entries() == ["a!!", "b!!"]
+
+
+async def _name(ledger: Ledger) -> str:
+    return str(await ledger.connection.fetchval("select current_database()"))
+
+
+async def test_what_can_never_be_done_is_not_repeated_for_ever(ledger: Ledger, registry: Registry) -> None:
+    runs: list[int] = []
+
+    @registry.register("work", max_attempts=1)
+    async def work(job: Job, ctx: Context) -> None:
+        runs.append(job.attempts)
+        async with ctx.transaction() as connection:
+            await connection.execute("do $$ begin raise 'again' using errcode = '40001'; end $$")
+
+    after = await ledger.ran()
+    assert (after["state"], after["error"].splitlines()[0]) == (
+        "failed",
+        "asyncpg.exceptions.SerializationError: again",
+    )
+    assert len(runs) == 5
+
+
+TERMINATE = (
+    "select pg_terminate_backend(pid) from pg_stat_activity "
+    "where application_name like 'reactor handlers%' and datname = current_database()"
+)
+
+
+@pytest.mark.parametrize("when", ["idle", "busy", "before it begins"])
+async def test_a_connection_that_is_lost_in_the_middle_costs_no_attempt(
+    ledger: Ledger, registry: Registry, when: str
+) -> None:
+    runs: list[int] = []
+
+    @registry.register("work", max_attempts=1)
+    async def work(job: Job, ctx: Context) -> None:
+        runs.append(job.attempts)
+        first = len(runs) == 1
+        if first and when == "before it begins":
+            await ctx._services.pool.release(await ctx._services.pool.acquire())
+            await ledger.connection.execute(TERMINATE)
+        async with ctx.transaction() as connection:
+            await connection.execute(WRITE, "data")
+            await ctx.chain("child")
+            if first and when == "idle":
+                await ledger.connection.execute(TERMINATE)
+                await connection.execute(WRITE, "more")
+            elif first and when == "busy":
+                sleeping = asyncio.ensure_future(connection.execute("select pg_sleep(30)"))
+                await asyncio.sleep(0)
+                await ledger.connection.execute(TERMINATE)
+                await sleeping
+
+    after = await ledger.ran()
+    assert (after["state"], after["attempts"], after["children"]) == ("completed", 1, 1), after["error"]
+    assert await ledger.entries() == ["data"]
+    assert len(await ledger.children()) == 1
+
+
+@pytest.mark.parametrize("committed", [True, False])
+async def test_a_commit_whose_answer_is_lost_is_looked_up_and_not_repeated(
+    ledger: Ledger, registry: Registry, monkeypatch: pytest.MonkeyPatch, events: Events, committed: bool
+) -> None:
+    """The one case in which a second run would do everything twice."""
+    runs: list[int] = []
+    commit = asyncpg.transaction.Transaction.commit
+
+    async def lossy(self: Any) -> None:
+        if len(runs) == 1 and self._connection.get_settings().application_name.startswith("reactor handlers"):
+            if committed:
+                await commit(self)
+            self._connection.terminate()
+            raise asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation")
+        await commit(self)
+
+    monkeypatch.setattr(asyncpg.transaction.Transaction, "commit", lossy)
+
+    @registry.register("work", max_attempts=1)
+    async def work(job: Job, ctx: Context) -> Partial:
+        runs.append(job.attempts)
+        async with ctx.transaction() as connection:
+            await connection.execute(WRITE, "data")
+        await ctx.chain("child")
+        return Partial()
+
+    job_id = await ledger.submit()
+    assert await ledger.run() == {JobState.PARTIAL: 1}
+    assert len(runs) == (1 if committed else 2)
+    assert await ledger.entries() == ["data"]
+    after = await ledger.row(job_id)
+    assert (after["state"], after["attempts"], after["children"]) == ("partial", 1, 1)
+    assert len(await ledger.children()) == 1
+    assert not [e for e in events if e["event"] == "writeback_stale_attempt"]
+
+
+async def test_a_job_that_was_cancelled_while_its_connection_was_lost_is_stale_and_frees_its_scope(
+    ledger: Ledger, registry: Registry, events: Events, running: Running
+) -> None:
+    """Guarantee 5: taken for committed, its scope would be held as long as the worker lives."""
+
+    @registry.register("work")
+    async def work(job: Job, ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            await connection.execute(WRITE, "data")
+            # Nobody is told of this cancel in time: the attempt finds out by itself.
+            await ledger.connection.execute(
+                "update reactor.jobs set state = 'cancelled', attempt_id = null, finished_at = now() where id = $1",
+                job.id,
+            )
+            await ledger.connection.execute(TERMINATE)
+            await connection.execute(WRITE, "more")
+
+    after = await ledger.ran(scope="s")
+    assert (after["state"], after["worker_id"]) == ("cancelled", None)
+    assert [e["job_id"] for e in events if e["event"] == "writeback_stale_attempt"] == [after["id"]]
+    assert await ledger.entries() == []
+
+
+async def test_a_timeout_that_meets_the_commit_does_not_run_the_handler_again(
+    ledger: Ledger, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[int] = []
+
+    async def slow_and_lost(self: Any) -> None:
+        await asyncio.sleep(0.15)
+        self.connection.terminate()
+        raise asyncpg.ConnectionDoesNotExistError("lost")
+
+    @registry.register("work", max_attempts=1, timeout_seconds=0.1)
+    async def work(job: Job, ctx: Context) -> None:
+        runs.append(job.attempts)
+        async with ctx.transaction() as connection:
+            await connection.execute(WRITE, "data")
+        monkeypatch.setattr(type(ctx._transaction), "commit", slow_and_lost)
+
+    after = await ledger.ran()
+    monkeypatch.undo()
+    assert (after["state"], len(runs)) == ("failed", 1)
+    assert "did not end within" in after["error"]
+
+
+# Children
+
+
+async def test_children_outside_a_transaction_are_created_with_the_end(ledger: Ledger, registry: Registry) -> None:
+    """D8: a retry does not double them; the same commit settles the parent."""
+
+    @registry.register("work", backoff=0)
+    async def work(job: Job, ctx: Context) -> None:
+        await ctx.chain("child", {"attempt": job.attempts})
+        assert await ledger.children() == []
+        if job.attempts < 3:
+            raise ValueError
+
+    after = await ledger.ran()
+    assert (after["state"], after["attempts"], after["children"]) == ("completed", 3, 1)
+    [child] = await ledger.children()
+    assert json.loads(child["payload"]) == {"attempt": 3}
+    assert (child["parent_id"], child["pipeline_id"], child["xmin"]) == (
+        after["id"],
+        after["pipeline_id"],
+        after["xmin"],
+    )
+
+
+@pytest.mark.parametrize("in_transaction", [False, True])
+async def test_children_with_keys_and_exclusive_scopes_join_what_there_is(
+    ledger: Ledger, registry: Registry, in_transaction: bool, events: Events
+) -> None:
+    """Those that exist already are not counted, and keep their parents. What a scope keeps away is told."""
+    other = uuid4()
+    held = await submit(ledger.connection, "child", idempotency_key="k", run_after=None, queue="elsewhere")
+
+    @registry.register("work")
+    async def work(ctx: Context) -> None:
+        if in_transaction:
+            async with ctx.transaction() as connection:
+                await connection.execute(WRITE, "data")
+        await ctx.chain("child", idempotency_key="k")
+        await ctx.chain("child", idempotency_key="new")
+        await ctx.chain("child", scope="s", exclusive=True)
+        await ctx.chain("child", scope="s", exclusive=True)
+        await ctx.chain("child", pipeline_id=other)
+
+    after = await ledger.ran()
+    assert (after["state"], after["children"]) == ("completed", 3), after["error"]
+    kept, *children = await ledger.children()
+    assert (kept["id"], kept["parent_id"]) == (held.id, None)
+    assert [c["parent_id"] for c in children] == [after["id"]] * 3
+    assert [c["pipeline_id"] for c in children] == [after["pipeline_id"], after["pipeline_id"], other]
+    [told] = [event for event in events if event["event"].startswith("chained jobs left out")]
+    assert (told["job_id"], told["taken_by"]) == (after["id"], [children[1]["id"]])
+
+
+async def test_no_child_and_many_children_are_counted(ledger: Ledger, registry: Registry) -> None:
+    """D9: a fan-out; the parent records how many it fired, also none."""
+
+    @registry.register("work")
+    async def work(payload: dict[str, Any], ctx: Context) -> None:
+        child = {"number": 0}
+        for number in range(payload["children"]):
+            child["number"] = number
+            await ctx.chain("child", child)
+
+    none, many = await ledger.submit({"children": 0}), await ledger.submit({"children": 50})
+    await ledger.run()
+    assert [(await ledger.row(n))["children"] for n in (none, many)] == [0, 50]
+    numbers = [json.loads(c["payload"])["number"] for c in await ledger.children()]
+    assert numbers == list(range(50)), "each as its payload was when it was chained"
+    await ledger.connection.execute("select from reactor.retry($1)", [none, many])
+    await ledger.run()
+    assert [(await ledger.row(n))["children"] for n in (none, many)] == [0, 100], (
+        "those of its first run are its own, too"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({"payload": {"x": float("nan")}}, "is no JSON"),
+        ({"payload": {"x": "\0"}}, "NUL"),
+        ({"colour": "red"}, "colour"),
+        ({"priority": 5000}, "priority 5000 is out of range"),
+        ({"exclusive": True}, "scope"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("in_transaction", [False, True])
+async def test_a_child_that_can_not_be_created_fails_its_parent_and_no_other(
+    ledger: Ledger, registry: Registry, arguments: dict[str, Any], complaint: str, in_transaction: bool
+) -> None:
+    both = asyncio.Barrier(2)
+
+    @registry.register("work", max_attempts=1)
+    async def work(job: Job, ctx: Context) -> None:
+        await both.wait()
+        if in_transaction:
+            async with ctx.transaction() as connection:
+                await connection.execute(WRITE, f"{job.payload}")
+        await ctx.chain("child", **(arguments if job.payload else {}))
+
+    bad, good = await ledger.submit({"bad": True}), await ledger.submit()
+    await ledger.run()
+    after = await ledger.row(bad)
+    assert (after["state"], after["children"]) == ("failed", 0)
+    assert complaint in after["error"]
+    assert (await ledger.row(good))["children"] == 1
+    assert len(await ledger.children()) == 1
+    assert await ledger.entries() == (["{}"] if in_transaction else [])
+
+
+async def test_a_stale_attempt_has_no_children(ledger: Ledger, registry: Registry) -> None:
+    """F6: guarantee 3 for children."""
+
+    @registry.register("work")
+    async def work(job: Job, ctx: Context) -> None:
+        await ctx.chain("child")
+        await ledger.connection.fetch(statements.CANCEL, [job.id], "no")
+
+    after = await ledger.ran()
+    assert (after["state"], after["children"], await ledger.children()) == ("cancelled", 0, [])
+
+
+# Threads
+
+
+async def test_a_thread_has_the_same_transaction(ledger: Ledger, registry: Registry) -> None:
+    @registry.register("work")
+    def work(ctx: SyncContext) -> Completed:
+        with ctx.transaction() as connection:
+            connection.execute(WRITE, "first")
+            connection.executemany(WRITE, [("second",), ("third",)])
+            ctx.chain("child")
+        with pytest.raises(ValueError, match="boom"), ctx.transaction() as connection:
+            connection.execute(WRITE, "undone")
+            raise ValueError("boom")
+        with ctx.transaction() as connection:
+            assert connection.fetchval("select count(*) from ledger") == 3
+            assert [r["entry"] for r in connection.fetch("select entry from ledger limit 1")] == ["first"]
+            assert connection.fetchrow("select 1 as one")["one"] == 1
+        return Completed({"rows": 3})
+
+    after = await ledger.ran()
+    assert (after["state"], after["children"]) == ("completed", 1), after["error"]
+    assert await ledger.entries() == ["first", "second", "third"]
+
+
+@pytest.mark.parametrize("where", ["inside", "at the end of the block"])
+async def test_a_thread_that_is_stopped_in_its_transaction_leaves_nothing(
+    ledger: Ledger, registry: Registry, where: str, events: Events
+) -> None:
+    """And its connection can be used by the next: no block is left open behind it."""
+    loop = asyncio.get_running_loop()
+
+    @registry.register("work")
+    def work(job: Job, ctx: SyncContext) -> None:
+        if job.payload.get("first"):
+            with ctx.transaction() as connection:
+                connection.execute(WRITE, "data")
+                cancel = ledger.connection.fetch(statements.CANCEL, [job.id], "no")
+                asyncio.run_coroutine_threadsafe(cancel, loop).result()
+                try:
+                    ctx.progress(0.5)
+                except BaseException:
+                    if where == "inside":
+                        raise
+        else:
+            with ctx.transaction() as connection:
+                connection.execute(WRITE, "next")
+
+    first, second = await ledger.submit({"first": True}), await ledger.submit()
+    await ledger.run(concurrency=1)
+    assert [(await ledger.row(n))["state"] for n in (first, second)] == ["cancelled", "completed"]
+    assert await ledger.entries() == ["next"]
+    assert sum(e["event"] == "writeback_stale_attempt" for e in events) == 1
+
+
+async def test_many_transactions_share_what_connections_there_are(ledger: Ledger, registry: Registry) -> None:
+    @registry.register("work")
+    async def work(job: Job, ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            await connection.execute(WRITE, str(job.id))
+
+    for _ in range(40):
+        await ledger.submit()
+    assert await ledger.run(concurrency=4) == {JobState.COMPLETED: 40}
+    assert len(await ledger.entries()) == 40
+    async with connect(ledger.url, name="look") as look:
+        left = "select count(*) from pg_stat_activity where application_name like 'reactor handlers%' and datname = $1"
+        name = await _name(ledger)
+
+        async def none_left() -> bool:
+            return bool(await look.fetchval(left, name) == 0)
+
+        await eventually(none_left)

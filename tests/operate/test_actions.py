@@ -1,0 +1,337 @@
+"""What operators do: done and noted in one transaction, refused with a reason, tried again when it crossed others."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import asyncpg
+import pytest
+
+from reactor.database import transact as transact_module
+from reactor.database.connection import Connection, connect
+from reactor.errors import JobUnknown, LockedElsewhere, NotRecoverable, ScopeTaken
+from reactor.job import Job, JobState
+from reactor.lifecycle.claim import claim, claim_one
+from reactor.lifecycle.lease import Worker, register_worker, retire_worker
+from reactor.lifecycle.settle import settle
+from reactor.operate import Operator, cancel, drain, limit, pause, recover, resume, retry
+from reactor.outcome import Completed, Ending, Failed
+
+Row = Callable[[int], Awaitable[dict[str, Any]]]
+Until = Callable[..., Awaitable[Any]]
+
+ANNE = Operator("anne@desk", "cli")
+
+
+async def insert(connection: Connection, **columns: Any) -> int:
+    columns = {"job_type": "work"} | columns
+    names, places = ", ".join(columns), ", ".join(f"${n}" for n in range(1, len(columns) + 1))
+    statement = f"insert into reactor.jobs ({names}) values ({places}) returning id"
+    identity: int = await connection.fetchval(statement, *columns.values())
+    return identity
+
+
+async def run(connection: Connection, worker: Worker, job_id: int) -> Job:
+    job = await claim_one(connection, worker, job_id)
+    assert job
+    return job
+
+
+async def fail(connection: Connection, worker: Worker, job_id: int) -> None:
+    job = await run(connection, worker, job_id)
+    assert await settle(connection, [Ending(job.id, job.attempt_id, Failed("no"))])
+
+
+async def audit(connection: Connection) -> list[dict[str, Any]]:
+    rows = await connection.fetch("select who, what, target, came_from, details from reactor.audit order by id")
+    return [dict(row) | {"details": json.loads(row["details"])} for row in rows]
+
+
+async def test_a_cancel_tells_what_became_of_each_job_and_notes_it(
+    connection: Connection, worker: Worker, row: Row
+) -> None:
+    pending, running, failed = [await insert(connection) for _ in range(3)]
+    await run(connection, worker, running)
+    await fail(connection, worker, failed)
+    done = await cancel(connection, [failed, running, pending, 999, pending], "wrong file", ANNE)
+    assert done.jobs == {pending: JobState.PENDING, running: JobState.RUNNING}
+    assert done.unfit == {failed: JobState.FAILED}
+    assert done.unknown == (999,)
+    assert (await row(running))["error"] == "wrong file"
+    [note] = await audit(connection)
+    assert (note["who"], note["what"], note["came_from"]) == ("anne@desk", "cancel", "cli")
+    assert note["target"] == f"{pending} and 3 more"
+    assert note["details"] == {
+        "ids": [pending, running, failed, 999],
+        "reason": "wrong file",
+        "cancelled": {str(pending): "pending", str(running): "running"},
+        "unfit": {str(failed): "failed"},
+        "unknown": [999],
+    }
+
+
+async def test_a_cancel_that_finds_nothing_is_noted_and_one_of_nothing_is_not(connection: Connection) -> None:
+    await cancel(connection, [7], "why not", ANNE)
+    await cancel(connection, [], "why not", ANNE)
+    await retry(connection, [], ANNE)
+    [note] = await audit(connection)
+    assert (note["target"], note["details"]["unknown"]) == ("7", [7])
+
+
+async def test_an_action_whose_note_can_not_be_written_is_not_done(connection: Connection, row: Row) -> None:
+    job_id = await insert(connection)
+    await connection.execute("alter table reactor.audit add constraint full_up check (what <> 'cancel')")
+    with pytest.raises(asyncpg.CheckViolationError):
+        await cancel(connection, [job_id], "x", ANNE)
+    assert (await row(job_id))["state"] == "pending"
+
+
+async def test_thousands_are_cancelled_a_thousand_at_a_time(connection: Connection) -> None:
+    ids = [
+        record["id"]
+        for record in await connection.fetch(
+            "insert into reactor.jobs (job_type, scope) select 'work', 's' || n from generate_series(1, 2500) n "
+            "returning id"
+        )
+    ]
+    done = await cancel(connection, ids, "all of them", ANNE)
+    assert len(done.jobs) == 2500
+    transactions = await connection.fetch(
+        "select count(*) as n from reactor.jobs where state = 'cancelled' group by changed order by 1"
+    )
+    assert [record["n"] for record in transactions] == [500, 1000, 1000]
+    assert [len(note["details"]["ids"]) for note in await audit(connection)] == [1000, 1000, 500]
+
+
+async def test_a_reason_that_the_database_can_not_hold_is_made_to_fit(connection: Connection, row: Row) -> None:
+    job_id = await insert(connection)
+    await cancel(connection, [job_id], "a\0b\ud800", Operator("\udcff", "cli"))
+    assert (await row(job_id))["error"] == "a\ufffdb?"
+    assert (await audit(connection))[0]["who"] == "?"
+
+
+async def test_a_cancel_that_met_a_deadlock_is_run_again(database: str, connection: Connection, until: Until) -> None:
+    """Two transactions want the same two rows in opposite order; the server ends one, and that one comes back.
+
+    Ours is the one that is ended: a session looks for deadlocks once, a while after it began to wait, and ours is the
+    last to begin. Until the other one waits it is held up at a row between the two.
+    """
+    first, between, second = [await insert(connection) for _ in range(3)]
+    lock = "select from reactor.jobs where id = $1 for update"
+    await connection.execute("set deadlock_timeout = '10ms'")
+    async with (
+        connect(database, name="other") as other,
+        connect(database, name="gate") as gate,
+        connect(database, name="onlooker") as onlooker,
+    ):
+
+        async def waits(name: str) -> bool:
+            found: bool = await onlooker.fetchval(
+                "select exists (select from pg_stat_activity where datname = current_database() "
+                "and application_name = $1 and wait_event_type = 'Lock')",
+                name,
+            )
+            return found
+
+        await other.execute("set deadlock_timeout = '60s'")
+        async with other.transaction():
+            await other.execute(lock, second)
+            async with gate.transaction():
+                await gate.execute(lock, between)
+                cancelling = asyncio.create_task(cancel(connection, [first, between, second], "x", ANNE))
+                await until(lambda: waits("test"))
+                locking = asyncio.create_task(other.execute(lock, first))
+                await until(lambda: waits("other"))
+            await locking
+        done = await cancelling
+    assert set(done.jobs) == {first, between, second}
+    assert len(await audit(connection)) == 1
+
+
+async def test_a_lock_that_somebody_keeps_is_told_after_a_while(
+    database: str, connection: Connection, row: Row, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transact_module, "_LOCK_SECONDS", 0.05)
+    job_id = await insert(connection)
+    async with connect(database, name="other") as other, other.transaction():
+        await other.execute("select from reactor.jobs where id = $1 for update", job_id)
+        with pytest.raises(LockedElsewhere, match="Nothing was changed"):
+            await cancel(connection, [job_id], "x", ANNE)
+    assert (await row(job_id))["state"] == "pending"
+
+
+async def test_it_works_where_transactions_are_stricter_by_default(connection: Connection) -> None:
+    job_id = await insert(connection)
+    await connection.execute("set default_transaction_isolation = 'repeatable read'")
+    assert (await cancel(connection, [job_id], "x", ANNE)).jobs
+
+
+async def test_a_retry_starts_finished_jobs_and_brings_their_dependants_back(
+    connection: Connection, worker: Worker, row: Row
+) -> None:
+    async with connection.transaction():
+        first, second = await insert(connection), await insert(connection)
+        await connection.execute("insert into reactor.dependencies (job_id, depends_on) values ($1, $2)", second, first)
+    unfinished = await insert(connection)
+    await fail(connection, worker, first)
+    assert (await row(second))["state"] == "cancelled"
+    done = await retry(connection, [first, unfinished, 999], ANNE)
+    assert done.jobs == {first: JobState.PENDING, second: JobState.WAITING}
+    assert (done.unfit, done.unknown) == ({unfinished: JobState.PENDING}, (999,))
+    [note] = await audit(connection)
+    assert note["what"] == "retry"
+    assert note["details"]["started"] == {str(first): "pending", str(second): "waiting"}
+
+
+async def test_a_retry_into_a_taken_exclusive_scope_names_who_has_it_and_changes_nothing(
+    connection: Connection, worker: Worker, row: Row
+) -> None:
+    old = await insert(connection, scope="table=a", exclusive=True)
+    other = await insert(connection)
+    await fail(connection, worker, old)
+    await fail(connection, worker, other)
+    holder = await insert(connection, scope="table=a", exclusive=True)
+    with pytest.raises(ScopeTaken, match=f"job {holder} has its scope 'table=a'") as caught:
+        await retry(connection, [old, other], ANNE)
+    assert (caught.value.job_id, caught.value.holder_id) == (old, holder)
+    assert ((await row(old))["state"], (await row(other))["state"]) == ("failed", "failed")
+    [note] = await audit(connection)
+    assert f"job {holder}" in note["details"]["refused"]
+
+
+async def test_two_jobs_of_one_exclusive_scope_are_not_retried_together(connection: Connection, worker: Worker) -> None:
+    first = await insert(connection, scope="table=a", exclusive=True)
+    await fail(connection, worker, first)
+    second = await insert(connection, scope="table=a", exclusive=True)
+    await fail(connection, worker, second)
+    with pytest.raises(ScopeTaken) as caught:
+        await retry(connection, [first, second], ANNE)
+    assert (caught.value.job_id, caught.value.holder_id) == (second, first)
+
+
+async def test_of_dependants_with_one_exclusive_scope_the_first_comes_back(
+    connection: Connection, worker: Worker, row: Row
+) -> None:
+    """They were inserted after what they need had failed, so none was ever in another's way."""
+    first = await insert(connection, scope="table=a", exclusive=True)
+    await fail(connection, worker, first)
+
+    async def dependant(scope: str) -> int:
+        async with connection.transaction():
+            job_id = await insert(connection, scope=scope, exclusive=True)
+            await connection.execute("insert into reactor.dependencies values ($1, $2)", job_id, first)
+        assert (await row(job_id))["state"] == "cancelled"
+        return job_id
+
+    rival = await dependant("table=a")
+    second, third = await dependant("table=b"), await dependant("table=b")
+    done = await retry(connection, [first], ANNE)
+    assert done.jobs == {first: JobState.PENDING, second: JobState.WAITING}
+    assert ((await row(rival))["state"], (await row(third))["state"]) == ("cancelled", "cancelled")
+
+
+async def test_a_dead_workers_job_is_recovered_with_a_fresh_quota(
+    connection: Connection, worker: Worker, row: Row
+) -> None:
+    """P7: only a job whose worker is dead; fresh quota, runnable now."""
+    job_id = await insert(connection, max_attempts=1)
+    await run(connection, worker, job_id)
+    await retire_worker(connection, worker.id)
+    await recover(connection, job_id, ANNE)
+    after = await row(job_id)
+    assert (after["state"], after["attempts"], after["run_after"], after["worker_id"]) == ("pending", 0, None, None)
+    successor = Worker("pod-2", {"work": None})
+    await register_worker(connection, successor, 600)
+    assert [job.id for job in await claim(connection, successor, 1)] == [job_id]
+    [note] = await audit(connection)
+    assert (note["what"], note["target"], note["details"]) == ("recover", str(job_id), {"recovered": True})
+
+
+async def test_a_live_workers_job_is_not_recovered(connection: Connection, worker: Worker, row: Row) -> None:
+    """P7: 409 otherwise. The refusal is noted too."""
+    job_id = await insert(connection)
+    await run(connection, worker, job_id)
+    before = await row(job_id)
+    with pytest.raises(NotRecoverable, match="its worker on pod-1 is alive"):
+        await recover(connection, job_id, ANNE)
+    assert await row(job_id) == before
+    [note] = await audit(connection)
+    assert "alive" in note["details"]["refused"]
+
+
+async def test_what_does_not_run_is_not_recovered(connection: Connection) -> None:
+    """P7: 409 otherwise."""
+    job_id = await insert(connection)
+    with pytest.raises(NotRecoverable, match="it is pending, not running"):
+        await recover(connection, job_id, ANNE)
+    with pytest.raises(JobUnknown, match="There is no job 999"):
+        await recover(connection, 999, ANNE)
+    assert len(await audit(connection)) == 2
+
+
+async def test_a_job_that_is_being_put_back_by_a_pod_is_told_so(
+    database: str, connection: Connection, worker: Worker
+) -> None:
+    job_id = await insert(connection)
+    await run(connection, worker, job_id)
+    await retire_worker(connection, worker.id)
+    async with connect(database, name="sweeper") as sweeper, sweeper.transaction():
+        await sweeper.execute("select from reactor.jobs where id = $1 for no key update", job_id)
+        with pytest.raises(NotRecoverable, match="right now"):
+            await recover(connection, job_id, ANNE)
+
+
+async def test_a_paused_queue_gives_nothing_until_it_is_resumed(connection: Connection, worker: Worker) -> None:
+    await insert(connection, queue="imports")
+    assert not await pause(connection, "imports", ANNE)
+    assert await pause(connection, "imports", ANNE)
+    assert await claim(connection, worker, 1) == []
+    assert await resume(connection, "imports", ANNE)
+    assert not await resume(connection, "imports", ANNE)
+    assert len(await claim(connection, worker, 1)) == 1
+    notes = await audit(connection)
+    assert [(note["what"], note["target"]) for note in notes] == [("pause", "imports")] * 2 + [
+        ("resume", "imports")
+    ] * 2
+    assert [note["details"]["was_paused"] for note in notes] == [False, True, True, False]
+
+
+async def test_a_limit_holds_over_pauses_and_is_taken_off_again(connection: Connection, worker: Worker) -> None:
+    for _ in range(2):
+        await insert(connection, queue="imports")
+    assert await limit(connection, "imports", 1, ANNE) is None
+    await pause(connection, "imports", ANNE)
+    await resume(connection, "imports", ANNE)
+    assert len(await claim(connection, worker, 2)) == 1
+    assert await limit(connection, "imports", None, ANNE) == 1
+    assert len(await claim(connection, worker, 2)) == 1
+    assert (await audit(connection))[-1]["details"] == {"max_running": None, "was": 1}
+
+
+async def test_while_draining_nothing_is_taken_and_what_runs_ends(connection: Connection, worker: Worker) -> None:
+    running, waiting = await insert(connection), await insert(connection)
+    job = await run(connection, worker, running)
+    assert not await drain(connection, True, ANNE)
+    assert await claim(connection, worker, 1) == []
+    assert await settle(connection, [Ending(job.id, job.attempt_id, Completed())])
+    assert await drain(connection, False, ANNE)
+    assert [job.id for job in await claim(connection, worker, 1)] == [waiting]
+    assert [note["details"] for note in await audit(connection)] == [
+        {"on": True, "was": False},
+        {"on": False, "was": True},
+    ]
+
+
+async def test_a_worker_role_may_operate(connection: Connection) -> None:
+    job_id = await insert(connection)
+    await connection.execute("set role reactor_worker")
+    await cancel(connection, [job_id], "x", ANNE)
+    await retry(connection, [job_id], ANNE)
+    await pause(connection, "q", ANNE)
+    await limit(connection, "q", 1, ANNE)
+    await drain(connection, True, ANNE)
+    with pytest.raises(NotRecoverable):
+        await recover(connection, job_id, ANNE)
+    await connection.execute("reset role")
+    assert len(await audit(connection)) == 6

@@ -1,0 +1,290 @@
+"""Retention: whole pipelines that ended long ago go, and nothing else does."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from reactor import Job, JobState, Registry
+from reactor.client.submit import NewJob, submit_many
+from reactor.database.connection import Connection, connect
+from reactor.errors import RetentionInvalid
+from reactor.lifecycle.claim import claim
+from reactor.lifecycle.lease import Worker
+from reactor.lifecycle.settle import settle
+from reactor.operate.audit import Operator
+from reactor.operate.prune import Pruned, Retention, prune, prune_by, prune_every
+from reactor.operate.schedules import list_schedules
+from reactor.outcome import Completed, Ending
+from reactor.pod.in_process import Reactor
+from reactor.testing import run_until_idle
+
+Until = Callable[..., Awaitable[Any]]
+
+ANNE = Operator("anne", "test")
+MONTH = Retention(30)
+
+
+async def ended(connection: Connection, days: float = 40, state: str = "completed", **columns: Any) -> int:
+    """A job that ended so many days ago."""
+    columns = {"job_type": "work"} | columns
+    names, places = ", ".join(columns), ", ".join(f"${n}" for n in range(3, len(columns) + 3))
+    statement = (
+        f"insert into reactor.jobs (state, created_at, finished_at, {names}) "
+        f"select $1, t, t, {places} from (values (clock_timestamp() - make_interval(secs => $2 * 86400))) v (t) "
+        "returning id"
+    )
+    job_id: int = await connection.fetchval(statement, state, days, *columns.values())
+    return job_id
+
+
+async def pruned(connection: Connection, retention: Retention = MONTH, **options: Any) -> Pruned:
+    return [total async for total in prune(connection, retention, **options)][-1]
+
+
+async def left(connection: Connection) -> set[int]:
+    return {record["id"] for record in await connection.fetch("select id from reactor.jobs")}
+
+
+async def test_pipelines_older_than_thirty_days_go_and_are_counted(connection: Connection) -> None:
+    """J9: clean-up of jobs older than 30 days, count returned."""
+    old, young = await ended(connection, 31), await ended(connection, 29)
+    pipeline = await connection.fetchval("select gen_random_uuid()")
+    for _ in range(3):
+        await ended(connection, 31, pipeline_id=pipeline)
+    await connection.execute("insert into reactor.steps (job_id, name, position) values ($1, 'a', 1)", old)
+    assert await pruned(connection, dry_run=True) == Pruned(2, 4)
+    assert await pruned(connection) == Pruned(2, 4)
+    assert await left(connection) == {young}
+    assert await connection.fetchval("select count(*) from reactor.steps") == 0
+    assert await pruned(connection) == Pruned(0, 0)
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+async def test_a_pipeline_is_counted_once_however_small_the_batches(connection: Connection, dry_run: bool) -> None:
+    pipelines = [await connection.fetchval("select gen_random_uuid()") for _ in range(3)]
+    for _ in range(4):
+        for pipeline in pipelines:
+            await ended(connection, pipeline_id=pipeline)
+    assert await pruned(connection, batch=2, dry_run=dry_run) == Pruned(3, 12)
+
+
+@pytest.mark.parametrize("state", ["waiting", "pending", "running"])
+async def test_a_pipeline_with_an_unfinished_job_stays_whole(connection: Connection, state: str) -> None:
+    pipeline = await connection.fetchval("select gen_random_uuid()")
+    ids = {await ended(connection, pipeline_id=pipeline)}
+    statement = "insert into reactor.jobs (job_type, state, pipeline_id) values ('work', $1, $2) returning id"
+    ids.add(await connection.fetchval(statement, state, pipeline))
+    ids.add(await ended(connection, pipeline_id=pipeline))
+    await pruned(connection)
+    assert await left(connection) == ids
+
+
+async def test_a_pipeline_with_a_young_job_stays_whole(connection: Connection) -> None:
+    pipeline = await connection.fetchval("select gen_random_uuid()")
+    ids = {await ended(connection, days, pipeline_id=pipeline) for days in (40, 1)}
+    await pruned(connection)
+    assert await left(connection) == ids
+
+
+async def test_the_newest_run_of_a_scope_stays_unless_told_otherwise(connection: Connection) -> None:
+    await ended(connection, scope="s")
+    current = await ended(connection, scope="s", is_current=True)
+    assert await pruned(connection) == Pruned(1, 1)
+    assert await left(connection) == {current}
+    assert await pruned(connection, Retention(30, keep_current=False)) == Pruned(1, 1)
+
+
+async def test_only_pipelines_that_ended_in_the_given_states_go(connection: Connection) -> None:
+    ids = {state: await ended(connection, state=state) for state in ("completed", "partial", "failed", "cancelled")}
+    mixed = await connection.fetchval("select gen_random_uuid()")
+    both = {await ended(connection, state=state, pipeline_id=mixed) for state in ("completed", "failed")}
+    assert await pruned(connection, Retention(30, (JobState.COMPLETED,))) == Pruned(1, 1)
+    assert await left(connection) == {*both, ids["partial"], ids["failed"], ids["cancelled"]}
+    assert await pruned(connection, Retention(30, (JobState.COMPLETED, JobState.FAILED))) == Pruned(2, 3)
+
+
+async def test_a_cancelled_job_whose_handler_has_not_stopped_stays(connection: Connection) -> None:
+    job_id = await ended(connection, state="cancelled")
+    await connection.execute("update reactor.jobs set worker_id = gen_random_uuid()")
+    await pruned(connection)
+    assert await left(connection) == {job_id}
+
+
+async def test_what_prune_keeps_does_not_hold_it_up(connection: Connection) -> None:
+    """Whole batches of them."""
+    kept = {await ended(connection, scope=f"s{n}", is_current=True) for n in range(7)}
+    await ended(connection)
+    assert await pruned(connection, batch=2) == Pruned(1, 1)
+    assert await left(connection) == kept
+
+
+@pytest.mark.parametrize("commits", [True, False])
+async def test_a_job_that_is_being_retried_stays_and_holds_up_nothing(
+    connection: Connection, database: str, commits: bool
+) -> None:
+    retried, other = await ended(connection, state="failed"), await ended(connection)
+    async with connect(database, name="operator") as operator:
+        transaction = operator.transaction()
+        await transaction.start()
+        await operator.fetch("select reactor.retry($1)", [retried])
+        async with asyncio.timeout(20):
+            assert await pruned(connection) == Pruned(1, 1)
+        await (transaction.commit() if commits else transaction.rollback())
+    assert await left(connection) == {retried}
+    assert other not in await left(connection)
+    assert await pruned(connection) == (Pruned(0, 0) if commits else Pruned(1, 1))
+
+
+async def test_claims_go_on_while_old_pipelines_are_removed(
+    database: str, connection: Connection, worker: Worker
+) -> None:
+    """2,000 old ones in batches of 100; between the batches, and during one, jobs are claimed and settled."""
+    await connection.execute(
+        "insert into reactor.jobs (job_type, state, created_at, finished_at) "
+        "select 'work', 'completed', t, t from generate_series(1, 2000), (values (now() - interval '40 days')) v (t)"
+    )
+    async with connect(database, name="pruner") as pruner:
+        for _ in range(20):
+            async with pruner.transaction():
+                await pruner.fetch("select reactor.prune(86400, '{completed}', 100, true)")
+                await submit_many(connection, [NewJob(job_type="work", scope=f"s{n}") for n in range(5)])
+                async with asyncio.timeout(20):
+                    jobs = await claim(connection, worker, 10)
+                    assert len(jobs) == 5
+                    settled = await settle(connection, [Ending(j.id, j.attempt_id, Completed()) for j in jobs])
+                    assert len(settled) == 5
+    assert (
+        await connection.fetchval("select count(*) from reactor.jobs where finished_at < now() - interval '1 day'") == 0
+    )
+
+
+async def test_a_batch_never_reads_the_whole_table(connection: Connection) -> None:
+    for _ in range(8):  # so often that the server keeps a plan for any arguments
+        await ended(connection)
+        await pruned(connection)
+    await connection.execute("insert into reactor.jobs (job_type) select 'work' from generate_series(1, 5000)")
+    await ended(connection)
+    async with connection.transaction():
+        await connection.fetch("select reactor.prune(86400, '{completed}', 10, true, 0)")
+        read = "select seq_scan, idx_tup_fetch from pg_stat_xact_user_tables where relid = 'reactor.jobs'::regclass"
+        stats = await connection.fetchrow(read)
+        assert stats
+        assert stats["seq_scan"] == 0
+        assert stats["idx_tup_fetch"] < 100
+
+
+async def test_an_operators_prune_is_noted_with_what_it_did(connection: Connection) -> None:
+    await ended(connection)
+    async for total in prune_by(connection, MONTH, ANNE):
+        assert total == Pruned(1, 1)
+    [note] = await connection.fetch("select who, what, details from reactor.audit")
+    assert (note["who"], note["what"]) == ("anne", "prune")
+    details = json.loads(note["details"])
+    assert (details["days"], details["pipelines"], details["jobs"], details["finished"]) == (30, 1, 1, True)
+
+
+async def test_one_that_was_interrupted_is_noted_too(connection: Connection) -> None:
+    await ended(connection)
+    batches = prune_by(connection, MONTH, ANNE)
+    await anext(batches)
+    await batches.aclose()  # type: ignore[attr-defined]
+    note = json.loads(await connection.fetchval("select details from reactor.audit"))
+    assert (note["pipelines"], note["finished"]) == (1, False)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {},
+        {"days": -1},
+        {"days": "30"},
+        {"days": 30, "states": ["running"]},
+        {"days": 30, "states": []},
+        {"days": 30, "archive": "yes"},
+        {"days": 30, "colour": "red"},
+    ],
+)
+async def test_what_is_no_retention_fails_its_job_for_good(
+    database: str, connection: Connection, payload: dict[str, Any]
+) -> None:
+    with pytest.raises(RetentionInvalid):
+        Retention.from_payload(payload)
+
+
+async def test_a_recurring_prune_needs_no_handler_of_the_users(
+    database: str, connection: Connection, until: Until
+) -> None:
+    registry = Registry()
+
+    @registry.register("work")
+    async def work(job: Job) -> None:
+        pass
+
+    old, young = await ended(connection), await ended(connection, 2)
+    async with Reactor(database, registry=registry, poll_seconds=0) as reactor:
+        await until(lambda: reactor.is_well)
+        await prune_every(connection, "day", MONTH, ANNE)
+        [schedule] = await list_schedules(connection)
+        assert (schedule["name"], schedule["cron"], schedule["payload"]["days"]) == ("reactor.prune", "17 3 * * *", 30)
+        await connection.execute("update reactor.schedules set next_run_at = clock_timestamp()")
+
+        async def is_pruned() -> bool:
+            return old not in await left(connection)
+
+        await until(is_pruned)
+
+        async def has_ended() -> Any:
+            return await connection.fetchval(
+                "select result from reactor.jobs where state = 'completed' and id > $1 order by id", young
+            )
+
+        assert json.loads(await until(has_ended)) == {"pipelines": 1, "jobs": 1}
+
+
+async def test_a_prune_job_with_a_wrong_payload_fails_and_says_why(database: str, connection: Connection) -> None:
+    await submit_many(connection, [NewJob(job_type="reactor.prune", payload={"days": -1})])
+    await run_until_idle(database, Registry())
+    record = await connection.fetchrow("select state, error from reactor.jobs")
+    assert record
+    assert record["state"] == "failed"
+    assert "-1 is no number of days" in record["error"]
+
+
+async def test_archived_jobs_lie_in_the_month_in_which_they_ended(connection: Connection) -> None:
+    """In the same transaction: they are in one of the two tables at any moment."""
+    job_id = await ended(connection, payload='{"a": 1}')
+    await connection.execute("insert into reactor.steps (job_id, name, position) values ($1, 'a', 1)", job_id)
+    times = [datetime(2025, 12, 31, 23, 59, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)]
+    for moment in times:
+        other = await ended(connection)
+        await connection.execute("update reactor.jobs set finished_at = $2 where id = $1", other, moment)
+    await connection.execute("set role reactor_worker")
+    await connection.execute("set timezone to 'America/New_York'")
+    assert await pruned(connection, Retention(30, archive=True)) == Pruned(3, 3)
+    await connection.execute("reset role")
+    rows = await connection.fetch(
+        "select tableoid::regclass::text as part, id, job, steps, attempts from reactor.archive order by id"
+    )
+    assert [row["part"] for row in rows[1:]] == ["reactor.archive_2025_12", "reactor.archive_2026_01"]
+    assert json.loads(rows[0]["job"])["payload"] == {"a": 1}
+    assert json.loads(rows[0]["steps"])[0]["name"] == "a"
+    assert rows[0]["attempts"] is None
+    assert await left(connection) == set()
+    await connection.execute("drop table reactor.archive_2025_12")
+    await ended(connection)
+    assert await pruned(connection, Retention(30, archive=True)) == Pruned(1, 1)
+
+
+async def test_two_archivers_at_once_make_a_month_once(database: str, connection: Connection) -> None:
+    for _ in range(40):
+        await ended(connection)
+    retention = Retention(30, archive=True)
+    async with connect(database, name="other") as other:
+        totals = await asyncio.gather(pruned(connection, retention, batch=3), pruned(other, retention, batch=3))
+    assert await connection.fetchval("select count(*) from reactor.archive") == sum(total.jobs for total in totals)
+    await pruned(connection, retention)
+    assert await connection.fetchval("select count(distinct id) from reactor.archive") == 40

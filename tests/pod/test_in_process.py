@@ -1,0 +1,183 @@
+"""The reactor inside an application's own process."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+
+from reactor import Context, Job, Reactor, Registry, run_job
+from reactor.database.connection import Connection, connect
+from reactor.errors import AppInvalid, DatabaseUnreachable, SettingsInvalid
+
+Row = Callable[[int], Awaitable[dict[str, Any]]]
+Until = Callable[..., Awaitable[Any]]
+
+
+async def insert(connection: Connection, job_type: str = "work") -> int:
+    job_id: int = await connection.fetchval("insert into reactor.jobs (job_type) values ($1) returning id", job_type)
+    return job_id
+
+
+@pytest.fixture
+def began(database: str, registry: Registry) -> list[int]:
+    """The jobs whose handlers have begun: `work` ends at once, `wait` only when it is told to, `block` after two
+    heartbeats."""
+    began: list[int] = []
+
+    @registry.register("work")
+    async def work(job: Job) -> None:
+        began.append(job.id)
+
+    @registry.register("wait")
+    async def wait(job: Job, ctx: Context) -> None:
+        began.append(job.id)
+        await asyncio.Event().wait()
+
+    @registry.register("block", max_attempts=1)
+    async def block(job: Job) -> None:
+        began.append(job.id)
+        with ThreadPoolExecutor(1) as executor:
+            executor.submit(asyncio.run, _two_heartbeats(database)).result()
+
+    return began
+
+
+async def _two_heartbeats(database: str) -> None:
+    async with asyncio.timeout(15), connect(database, name="test") as connection:
+        beats: set[Any] = set()
+        while len(beats) < 3:
+            beats.add(await connection.fetchval("select heartbeat_at from reactor.workers"))
+            await asyncio.sleep(0.01)
+
+
+async def test_what_still_runs_when_the_block_is_left_is_given_back(
+    database: str, connection: Connection, registry: Registry, began: list[int], row: Row, until: Until
+) -> None:
+    async with Reactor(database, registry=registry, grace_seconds=0):
+        job_id = await insert(connection, "wait")
+        await until(lambda: began)
+    released = await row(job_id)
+    assert (released["state"], released["attempts"], released["worker_id"]) == ("pending", 0, None)
+    assert await connection.fetchval("select count(*) from reactor.workers where ended_at is null") == 0
+
+
+async def test_a_blocked_event_loop_does_not_cost_the_lease(
+    database: str, connection: Connection, registry: Registry, began: list[int], row: Row, until: Until
+) -> None:
+    """It is renewed meanwhile."""
+    async with Reactor(database, registry=registry, heartbeat_seconds=0.2):
+        job_id = await insert(connection, "block")
+
+        async def has_ended() -> bool:
+            return (await row(job_id))["finished_at"] is not None
+
+        await until(has_ended)
+    assert ((await row(job_id))["state"], (await row(job_id))["error"]) == ("completed", None)
+    assert await connection.fetchval("select count(*) from reactor.workers") == 1
+
+
+async def test_a_lost_lease_is_the_end_of_a_worker_and_not_of_the_application(
+    database: str, connection: Connection, registry: Registry, began: list[int], until: Until
+) -> None:
+    """What ran is stopped and runs again, under another incarnation."""
+    async with Reactor(database, registry=registry, heartbeat_seconds=0.2, grace_seconds=0):
+        job_id = await insert(connection, "wait")
+        await until(lambda: began == [job_id])
+        await connection.execute("update reactor.workers set ended_at = now()")
+        await until(lambda: began == [job_id, job_id])
+        assert await connection.fetchval("select count(*) from reactor.workers") == 2
+
+
+async def test_a_job_can_be_run_by_its_id(
+    database: str, connection: Connection, registry: Registry, began: list[int], row: Row
+) -> None:
+    """D2, P3: one path for every way in; what can't be had is not run, and nothing has changed."""
+
+    @registry.lifespan
+    async def take_a_while() -> AsyncIterator[None]:
+        await asyncio.sleep(0.3)
+        yield
+
+    job_id = await insert(connection)
+    async with Reactor(database, registry=registry, queues=["elsewhere"], poll_seconds=0) as reactor:
+        assert await run_job(reactor, job_id) == "completed", "also when it is asked for before the reactor is ready"
+        before = await row(job_id)
+        assert await reactor.run_job(job_id) is None
+        assert await row(job_id) == before
+        stranger = await insert(connection, "stranger")
+        before = await row(stranger)
+        assert await reactor.run_job(stranger) is None
+        assert await row(stranger) == before
+        assert await reactor.run_job(10**9) is None
+    assert began == [job_id]
+
+
+async def test_it_runs_in_an_asgi_lifespan(
+    database: str, connection: Connection, registry: Registry, began: list[int], until: Until
+) -> None:
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with Reactor(database, registry=registry):
+            yield
+
+    app = Starlette(lifespan=lifespan)
+    async with app.router.lifespan_context(app):
+        job_id = await insert(connection)
+        await until(lambda: began == [job_id])
+
+
+async def test_mistakes_are_told(database: str, registry: Registry, began: list[int]) -> None:
+    with pytest.raises(SettingsInvalid, match="REACTOR_DATABASE_URL"):
+        Reactor()
+    with pytest.raises(SettingsInvalid, match="half"):
+        Reactor(database, lease_seconds=10, heartbeat_seconds=9)
+    with pytest.raises(AppInvalid, match="no handler"):
+        async with Reactor(database, registry=Registry()):
+            pass
+    with pytest.raises(DatabaseUnreachable):
+        async with Reactor("postgresql://nobody@127.0.0.1:1/x", registry=registry):
+            pass
+
+
+async def test_it_leaves_no_task_thread_or_file_behind(
+    database: str, connection: Connection, registry: Registry, began: list[int], until: Until
+) -> None:
+    """A hundred bursts within one, and then all of it several times over."""
+
+    def open_files() -> int:
+        return len(list(Path(f"/proc/{os.getpid()}/fd").iterdir()))
+
+    async def burst(reactor: Reactor) -> None:
+        done = len(began)
+        await connection.execute("insert into reactor.jobs (job_type) select 'work' from generate_series(1, 10)")
+        await until(lambda: len(began) == done + 10)
+
+    async def all_sessions_are_open() -> bool:
+        found: int = await connection.fetchval(
+            "select count(distinct split_part(application_name, ' ', 2)) from pg_stat_activity where datname = "
+            "current_database() and application_name ~ '^reactor (claim|heartbeat|listen|settle|sweep) '"
+        )
+        return found == 5
+
+    # The heartbeat's session is opened with the second beat.
+    async with Reactor(database, registry=registry, heartbeat_seconds=1) as reactor:
+        for _ in range(5):
+            await burst(reactor)
+        await until(lambda: reactor.is_well and reactor.counts.ended == len(began))
+        await until(all_sessions_are_open)
+        tasks, files = len(asyncio.all_tasks()), open_files()
+        for _ in range(100):
+            await burst(reactor)
+        await until(lambda: len(asyncio.all_tasks()) <= tasks and open_files() <= files)
+    tasks, files = len(asyncio.all_tasks()), open_files()
+    for _ in range(5):
+        async with Reactor(database, registry=registry) as reactor:
+            await burst(reactor)
+    # What had been closed may have been counted before it was gone: fewer is fine.
+    await until(lambda: len(asyncio.all_tasks()) <= tasks and open_files() <= files)

@@ -1,0 +1,454 @@
+"""DAGs in plain SQL: the database lets jobs out when what they need has ended, and cancels those that can't be."""
+
+import asyncio
+import os
+from contextlib import AsyncExitStack
+from typing import Any
+
+import asyncpg
+import pytest
+
+from reactor.client.submit import NewJob, submit_many
+from reactor.database import statements
+from reactor.database.connection import Connection, connect
+from reactor.lifecycle.claim import claim, claim_one
+from reactor.lifecycle.lease import Worker
+from reactor.lifecycle.settle import settle
+from reactor.outcome import Completed, Ending, Failed, Outcome, Partial
+
+RACES = int(os.environ.get("REACTOR_TEST_RACES", "250"))
+TYPES = {"work": 1}
+
+
+async def dag(connection: Connection, edges: str, needs: str = "completed") -> dict[str, int]:
+    """Jobs by name from "b<a c<a d<b d<c" (b depends on a, …), in one transaction."""
+    pairs = [edge.split("<") for edge in edges.split()]
+    names = sorted({name for pair in pairs for name in pair})
+    async with connection.transaction():
+        made = await submit_many(connection, [NewJob(job_type="work") for _ in names])
+        ids = dict(zip(names, (job.id for job in made), strict=True))
+        await connection.executemany(
+            "insert into reactor.dependencies (job_id, depends_on, needs) values ($1, $2, $3)",
+            [(ids[job], ids[needed], needs) for job, needed in pairs],
+        )
+    return ids
+
+
+async def end(connection: Connection, worker: Worker, job_id: int, outcome: Outcome | None = None) -> None:
+    job = await claim_one(connection, worker, job_id)
+    assert job, f"job {job_id} can't be claimed"
+    assert await settle(connection, [Ending(job.id, job.attempt_id, outcome or Completed())])
+
+
+async def states(connection: Connection, ids: dict[str, int]) -> dict[str, str]:
+    rows = {r["id"]: r["state"] for r in await connection.fetch("select id, state from reactor.jobs")}
+    return {name: rows[job_id] for name, job_id in ids.items()}
+
+
+async def test_a_dag_in_plain_sql_runs_through_in_order(connection: Connection, worker: Worker) -> None:
+    await connection.execute(
+        """
+        begin;
+        insert into reactor.jobs (job_type) values ('work'), ('work'), ('work'), ('work');
+        insert into reactor.dependencies (job_id, depends_on) values (2, 1), (3, 1), (4, 2), (4, 3);
+        commit;
+        """
+    )
+    order = []
+    while batch := await claim(connection, worker, 10):
+        order.append([job.id for job in batch])
+        await settle(connection, [Ending(job.id, job.attempt_id, Completed()) for job in batch])
+    assert order == [[1], [2, 3], [4]]
+
+
+async def test_a_fan_in_starts_with_the_last_and_not_before(connection: Connection, worker: Worker) -> None:
+    ids = await dag(connection, "d<a d<b d<c")
+    for name in "ab":
+        await end(connection, worker, ids[name])
+        assert (await states(connection, ids))["d"] == "waiting"
+    await end(connection, worker, ids["c"])
+    assert (await states(connection, ids))["d"] == "pending"
+
+
+@pytest.mark.parametrize(("outcome", "words"), [(Failed("x"), "failed"), (Partial(), "completed in part only")])
+async def test_an_end_that_is_no_completion_cancels_what_needs_it(
+    connection: Connection, worker: Worker, outcome: Outcome, words: str
+) -> None:
+    ids = await dag(connection, "b<a c<b d<c e<d d<x")
+    await end(connection, worker, ids["a"], outcome)
+    assert await states(connection, ids) == {
+        "a": "failed" if isinstance(outcome, Failed) else "partial",
+        "b": "cancelled",
+        "c": "cancelled",
+        "d": "cancelled",
+        "e": "cancelled",
+        "x": "pending",
+    }
+    errors = [
+        r["error"]
+        for r in await connection.fetch("select error from reactor.jobs where state = 'cancelled' order by id")
+    ]
+    assert errors[0] == f"Job {ids['a']} (work), which this one needs, {words}."
+    assert errors[1] == f"Job {ids['b']} (work), which this one needs, was cancelled."
+
+
+async def test_needs_finished_takes_any_end(connection: Connection, worker: Worker) -> None:
+    ids = await dag(connection, "b<a", needs="finished")
+    await end(connection, worker, ids["a"], Failed("x"))
+    assert (await states(connection, ids))["b"] == "pending"
+
+
+async def test_a_cancelled_job_satisfies_those_who_take_any_end(connection: Connection, worker: Worker) -> None:
+    """clean-up after a broken chain: a fails, b is cancelled, c takes any end of b."""
+    async with connection.transaction():
+        await connection.execute("insert into reactor.jobs (job_type) values ('work'), ('work'), ('work')")
+        await connection.execute("insert into reactor.dependencies values (2, 1, 'completed'), (3, 2, 'finished')")
+    await end(connection, worker, 1, Failed("x"))
+    assert await states(connection, {"a": 1, "b": 2, "c": 3}) == {"a": "failed", "b": "cancelled", "c": "pending"}
+
+
+async def test_what_ended_before_the_dependant_came_counts(connection: Connection, worker: Worker) -> None:
+    done, failed = [j.id for j in await submit_many(connection, [NewJob(job_type="work") for _ in range(2)])]
+    await end(connection, worker, done)
+    await end(connection, worker, failed, Failed("x"))
+    made = {}
+    for name, needed in {"after done": done, "after failed": failed}.items():
+        async with connection.transaction():
+            [job] = await submit_many(connection, [NewJob(job_type="work")])
+            await connection.execute("insert into reactor.dependencies values ($1, $2)", job.id, needed)
+            made[name] = job.id
+    assert await states(connection, made) == {"after done": "pending", "after failed": "cancelled"}
+
+
+async def test_a_retry_brings_back_those_that_were_cancelled_because_of_it(
+    connection: Connection, worker: Worker
+) -> None:
+    ids = await dag(connection, "b<a c<b")
+    await end(connection, worker, ids["a"], Failed("x"))
+    brought = {r["id"]: r["state"] for r in await connection.fetch(statements.RETRY, [ids["a"]])}
+    assert brought == {ids["a"]: "pending", ids["b"]: "waiting", ids["c"]: "waiting"}
+    for name in "abc":
+        await end(connection, worker, ids[name])
+    assert set((await states(connection, ids)).values()) == {"completed"}
+
+
+async def test_a_retry_does_not_bring_back_what_somebody_cancelled(connection: Connection, worker: Worker) -> None:
+    ids = await dag(connection, "b<a c<a")
+    await connection.fetch(statements.CANCEL, [ids["c"]], "not needed")
+    await end(connection, worker, ids["a"], Failed("x"))
+    await connection.fetch(statements.RETRY, [ids["a"]])
+    assert await states(connection, ids) == {"a": "pending", "b": "waiting", "c": "cancelled"}
+
+
+async def test_a_retry_of_one_of_two_failures_leaves_the_dependant_cancelled(
+    connection: Connection, worker: Worker
+) -> None:
+    ids = await dag(connection, "c<a c<b")
+    await end(connection, worker, ids["a"], Failed("x"))
+    await end(connection, worker, ids["b"], Failed("y"))
+    await connection.fetch(statements.RETRY, [ids["a"]])
+    assert await states(connection, ids) == {"a": "pending", "b": "failed", "c": "cancelled"}
+    await connection.fetch(statements.RETRY, [ids["b"]])
+    for name in "abc":
+        await end(connection, worker, ids[name])
+
+
+async def test_two_predecessors_that_end_at_once_let_the_dependant_out_once(
+    connection: Connection, worker: Worker, database: str
+) -> None:
+    """A thousand times in `make chaos`. Each sees the other as running; exactly one makes the dependant pending."""
+    await connection.execute(
+        "create table public.releases (id bigint); grant insert on public.releases to public; "
+        "create function public.note() returns trigger language plpgsql as "
+        "'begin insert into public.releases values (new.id); return null; end'; "
+        "create trigger note after update on reactor.jobs for each row "
+        "when (old.state = 'waiting' and new.state = 'pending') execute function public.note()"
+    )
+    async with AsyncExitStack() as stack:
+        left, right = [await stack.enter_async_context(connect(database, name=f"pod {n}")) for n in range(2)]
+        for _ in range(RACES):
+            ids = await dag(connection, "c<a c<b")
+            jobs = await claim(connection, worker, 2)
+            await asyncio.gather(
+                *(
+                    settle(c, [Ending(j.id, j.attempt_id, Completed())])
+                    for c, j in zip([left, right], jobs, strict=True)
+                )
+            )
+            assert (await states(connection, ids))["c"] == "pending"
+            await connection.execute("update reactor.jobs set state = 'completed' where id = $1", ids["c"])
+    assert await connection.fetchval("select count(*) from public.releases") == RACES
+    assert await connection.fetchval("select count(distinct id) from public.releases") == RACES
+
+
+async def test_settling_batches_with_crossing_dependants_never_deadlocks(
+    connection: Connection, worker: Worker, database: str
+) -> None:
+    async with AsyncExitStack() as stack:
+        pods = [await stack.enter_async_context(connect(database, name=f"pod {n}")) for n in range(4)]
+        for turn in range(15):
+            async with connection.transaction():
+                above = [j.id for j in await submit_many(connection, [NewJob(job_type="work") for _ in range(40)])]
+                below = [j.id for j in await submit_many(connection, [NewJob(job_type="work") for _ in range(40)])]
+                edges = [(b, a) for n, b in enumerate(below) for a in (above[n], above[-1 - n], above[(n * 7) % 40])]
+                await connection.executemany(
+                    "insert into reactor.dependencies values ($1, $2) on conflict do nothing", edges
+                )
+            jobs = await claim(connection, worker, 40)
+            outcome = Failed("x") if turn % 3 == 2 else Completed()
+            batches = [[Ending(j.id, j.attempt_id, outcome) for j in jobs[n::4]] for n in range(4)]
+            written = await asyncio.gather(*(settle(c, b) for c, b in zip(pods, batches, strict=True)))
+            assert sum(map(len, written)) == 40
+            left = await connection.fetch("select distinct state from reactor.jobs where id = any($1)", below)
+            assert [r["state"] for r in left] == ["cancelled" if turn % 3 == 2 else "pending"]
+            await connection.execute("update reactor.jobs set state = 'completed' where id = any($1)", below)
+
+
+async def test_a_dependency_inserted_while_its_predecessor_settles_is_never_missed(
+    connection: Connection, worker: Worker, database: str
+) -> None:
+    async with AsyncExitStack() as stack:
+        pod, producer = [await stack.enter_async_context(connect(database, name=f"{n}")) for n in ("pod", "producer")]
+
+        async def insert_dependant(needed: int) -> int:
+            async with producer.transaction():
+                [job] = await submit_many(producer, [NewJob(job_type="other")])
+                await producer.execute("insert into reactor.dependencies values ($1, $2)", job.id, needed)
+            return job.id
+
+        for _ in range(200):
+            [needed] = await submit_many(connection, [NewJob(job_type="work")])
+            assert (job := await claim_one(connection, worker, needed.id))
+            dependant, _ = await asyncio.gather(
+                insert_dependant(needed.id), settle(pod, [Ending(job.id, job.attempt_id, Completed())])
+            )
+            assert (await states(connection, {"it": dependant}))["it"] == "pending"
+
+
+async def test_a_settle_waits_for_a_producer_that_is_connecting_a_dependant(
+    connection: Connection, worker: Worker, database: str
+) -> None:
+    """The other order of the race above, forced by checking constraints before the commit."""
+    [needed] = await submit_many(connection, [NewJob(job_type="work")])
+    assert (job := await claim_one(connection, worker, needed.id))
+    async with connect(database, name="producer") as producer:
+        transaction = producer.transaction()
+        await transaction.start()
+        [dependant] = await submit_many(producer, [NewJob(job_type="other")])
+        await producer.execute("insert into reactor.dependencies values ($1, $2)", dependant.id, needed.id)
+        await producer.execute("set constraints all immediate")
+        settling = asyncio.create_task(settle(connection, [Ending(job.id, job.attempt_id, Completed())]))
+        async with asyncio.timeout(20):
+            while not await producer.fetchval("select exists (select from pg_locks where not granted)"):
+                await asyncio.sleep(0.005)
+        await transaction.commit()
+        assert await settling
+    assert (await states(connection, {"it": dependant.id}))["it"] == "pending"
+
+
+async def test_a_producer_that_stays_open_holds_up_nobody(
+    connection: Connection, worker: Worker, database: str
+) -> None:
+    [needed, other] = await submit_many(connection, [NewJob(job_type="work") for _ in range(2)])
+    async with connect(database, name="producer") as producer, producer.transaction():
+        [dependant] = await submit_many(producer, [NewJob(job_type="work")])
+        await producer.execute("insert into reactor.dependencies values ($1, $2)", dependant.id, needed.id)
+        jobs = await claim(connection, worker, 10)
+        assert {job.id for job in jobs} == {needed.id, other.id}
+        written = await settle(connection, [Ending(job.id, job.attempt_id, Completed()) for job in jobs])
+        assert len(written) == 2
+    assert [job.id for job in await claim(connection, worker, 10)] == [dependant.id]
+
+
+async def test_edges_after_constraints_were_set_immediate_count_too(connection: Connection) -> None:
+    async with connection.transaction():
+        ids = [job.id for job in await submit_many(connection, [NewJob(job_type="work") for _ in range(3)])]
+        await connection.execute("set constraints all immediate")
+        await connection.execute("insert into reactor.dependencies values ($1, $2)", ids[1], ids[0])
+        await connection.execute("insert into reactor.dependencies values ($1, $2)", ids[2], ids[1])
+    assert list((await states(connection, dict(zip("abc", ids, strict=True)))).values()) == [
+        "pending",
+        "waiting",
+        "waiting",
+    ]
+
+
+async def test_a_retry_that_races_with_another_predecessors_end_loses_nobody(
+    connection: Connection, worker: Worker, database: str
+) -> None:
+    """c needs a, which failed and is retried, and b, which ends at that moment."""
+    async with connect(database, name="operator") as operator:
+        for turn in range(150):
+            ids = await dag(connection, "c<a c<b")
+            await end(connection, worker, ids["a"], Failed("x"))
+            assert (job := await claim_one(connection, worker, ids["b"]))
+            outcome = Failed("y") if turn % 2 else Completed()
+            await asyncio.gather(
+                operator.fetch(statements.RETRY, [ids["a"]]),
+                settle(connection, [Ending(job.id, job.attempt_id, outcome)]),
+            )
+            await end(connection, worker, ids["a"])
+            assert (await states(connection, ids))["c"] == ("cancelled" if turn % 2 else "pending")
+            await connection.execute("update reactor.jobs set state = 'completed' where state = 'pending'")
+    assert await connection.fetch(statements.RECONCILE, 10) == []
+
+
+async def test_jobs_of_a_chain_that_are_retried_together_run_in_order_again(
+    connection: Connection, worker: Worker
+) -> None:
+    ids = await dag(connection, "b<a c<b")
+    for name in "abc":
+        await end(connection, worker, ids[name])
+    await connection.fetch(statements.RETRY, [ids["a"], ids["c"], ids["b"]])
+    assert await states(connection, ids) == {"a": "pending", "b": "waiting", "c": "waiting"}
+    for name in "abc":
+        await end(connection, worker, ids[name])
+
+
+async def test_jobs_can_not_be_ended_in_a_snapshot_that_hides_their_dependants(
+    connection: Connection, worker: Worker
+) -> None:
+    [made] = await submit_many(connection, [NewJob(job_type="work")])
+    assert (job := await claim_one(connection, worker, made.id))
+    with pytest.raises(asyncpg.FeatureNotSupportedError, match="repeatable read") as caught:
+        async with connection.transaction(isolation="repeatable_read"):
+            await settle(connection, [Ending(job.id, job.attempt_id, Completed())])
+    assert "READ COMMITTED" in (caught.value.hint or "")
+    async with connection.transaction(isolation="repeatable_read"):
+        await submit_many(connection, [NewJob(job_type="work", idempotency_key="k") for _ in range(2)])
+
+
+@pytest.mark.parametrize(
+    ("edges", "complaint"),
+    [
+        ("(1, 1)", "job 1 can't depend on itself"),
+        ("(1, 2), (2, 1)", "these jobs wait for each other: 1, 2"),
+        ("(2, 1), (3, 2), (1, 3)", "these jobs wait for each other: 1, 2, 3"),
+        ("(2, 99)", "there is no job 99"),
+        ("(99, 1)", "there is no job 99"),
+    ],
+)
+async def test_a_dag_that_can_not_be_is_refused(connection: Connection, edges: str, complaint: str) -> None:
+    with pytest.raises(asyncpg.PostgresError, match=complaint) as caught:
+        async with connection.transaction():
+            await connection.execute("insert into reactor.jobs (job_type) values ('a'), ('b'), ('c')")
+            await connection.execute(f"insert into reactor.dependencies (job_id, depends_on) values {edges}")
+    assert caught.value.hint
+
+
+async def test_a_circle_closed_by_a_later_statement_is_refused(connection: Connection) -> None:
+    with pytest.raises(asyncpg.CheckViolationError, match="wait for each other: 1, 2, 3"):
+        async with connection.transaction():
+            await connection.execute("insert into reactor.jobs (job_type) values ('a'), ('b'), ('c'), ('d')")
+            for edge in ("(1, 3)", "(4, 3)", "(2, 1)", "(3, 2)"):
+                await connection.execute(f"insert into reactor.dependencies (job_id, depends_on) values {edge}")
+
+
+async def test_a_circle_closed_after_constraints_were_set_immediate_is_refused(connection: Connection) -> None:
+    with pytest.raises(asyncpg.CheckViolationError, match="wait for each other"):
+        async with connection.transaction():
+            await connection.execute("set constraints all immediate")
+            await connection.execute("insert into reactor.jobs (job_type) values ('a'), ('b')")
+            await connection.execute("insert into reactor.dependencies values (1, 2)")
+            await connection.execute("insert into reactor.dependencies values (2, 1)")
+
+
+async def test_a_retry_leaves_a_dependant_whose_exclusive_scope_was_taken(
+    connection: Connection, worker: Worker
+) -> None:
+    async with connection.transaction():
+        jobs = [NewJob(job_type="work"), NewJob(job_type="work", scope="s", exclusive=True)]
+        first, second = await submit_many(connection, jobs)
+        await connection.execute("insert into reactor.dependencies values ($1, $2)", second.id, first.id)
+    await end(connection, worker, first.id, Failed("x"))
+    await submit_many(connection, [NewJob(job_type="work", scope="s", exclusive=True)])
+    again = await connection.fetch(statements.RETRY, [first.id])
+    assert [r["id"] for r in again] == [first.id]
+    assert (await states(connection, {"it": second.id}))["it"] == "cancelled"
+
+
+async def test_a_dependant_that_comes_while_its_predecessor_is_retried_is_not_left_behind(
+    connection: Connection, worker: Worker, database: str
+) -> None:
+    async with connect(database, name="producer") as producer:
+        for _ in range(60):
+            [needed] = await submit_many(connection, [NewJob(job_type="work")])
+            await end(connection, worker, needed.id, Failed("x"))
+
+            async def insert_dependant(needed_id: int = needed.id) -> int:
+                async with producer.transaction():
+                    [job] = await submit_many(producer, [NewJob(job_type="work")])
+                    await producer.execute("insert into reactor.dependencies values ($1, $2)", job.id, needed_id)
+                return job.id
+
+            dependant, _ = await asyncio.gather(insert_dependant(), connection.fetch(statements.RETRY, [needed.id]))
+            assert (await states(connection, {"it": dependant}))["it"] == "waiting"
+            await end(connection, worker, needed.id)
+            await end(connection, worker, dependant)
+
+
+async def test_jobs_of_one_scope_that_depend_on_each_other_never_deadlock(
+    connection: Connection, worker: Worker, database: str
+) -> None:
+    """A settle, a cancel of the job's dependant and a producer's new dependant, all of one scope."""
+    async with AsyncExitStack() as stack:
+        operator, producer = [await stack.enter_async_context(connect(database, name=n)) for n in ("op", "producer")]
+
+        async def insert_dependant(needed: int, scope: str) -> None:
+            async with producer.transaction():
+                [job] = await submit_many(producer, [NewJob(job_type="other", scope=scope)])
+                await producer.execute("insert into reactor.dependencies values ($1, $2)", job.id, needed)
+
+        for turn in range(60):
+            scope = f"s{turn}"
+            async with connection.transaction():
+                made = await submit_many(connection, [NewJob(job_type="work", scope=scope) for _ in range(3)])
+                await connection.execute("insert into reactor.dependencies values ($1, $2)", made[1].id, made[0].id)
+            [job] = await claim(connection, worker, 10)
+            await asyncio.gather(
+                settle(connection, [Ending(job.id, job.attempt_id, Completed())]),
+                operator.fetch(statements.CANCEL, [made[1].id], "no"),
+                insert_dependant(made[2].id, scope),
+            )
+            await connection.execute("update reactor.jobs set state = 'completed' where state <> 'cancelled'")
+
+
+async def test_edges_against_the_order_of_ids_are_fine_without_a_circle(connection: Connection, worker: Worker) -> None:
+    ids = await dag(connection, "a<b b<c c<d a<d")
+    for name in "dcba":
+        await end(connection, worker, ids[name])
+
+
+async def test_another_transactions_job_can_not_be_made_to_wait(connection: Connection) -> None:
+    await submit_many(connection, [NewJob(job_type="work") for _ in range(2)])
+    with pytest.raises(asyncpg.ObjectNotInPrerequisiteStateError, match="not inserted by this transaction") as caught:
+        await connection.execute("insert into reactor.dependencies values (2, 1)")
+    assert caught.value.hint == "Insert a job and what it depends on in one transaction."
+
+
+async def test_a_need_that_nobody_knows_is_refused(connection: Connection) -> None:
+    with pytest.raises(asyncpg.CheckViolationError, match="can't need 'success'"):
+        async with connection.transaction():
+            await connection.execute("insert into reactor.jobs (job_type) values ('a'), ('b')")
+            await connection.execute("insert into reactor.dependencies values (2, 1, 'success')")
+
+
+async def test_a_long_chain_falls_in_one_go(connection: Connection, worker: Worker) -> None:
+    async with connection.transaction():
+        jobs = await submit_many(connection, [NewJob(job_type="work") for _ in range(2000)])
+        await connection.execute(
+            "insert into reactor.dependencies (job_id, depends_on) select id, id - 1 from unnest($1::bigint[]) id",
+            [job.id for job in jobs[1:]],
+        )
+    await end(connection, worker, jobs[0].id, Failed("x"))
+    assert await connection.fetchval("select count(*) from reactor.jobs where state = 'cancelled'") == 1999
+
+
+async def test_what_waits_without_reason_is_found(connection: Connection, worker: Worker) -> None:
+    """There should be none; a deleted predecessor makes one by hand."""
+    ids = await dag(connection, "b<a")
+    assert await connection.fetch(statements.RECONCILE, 10) == []
+    await connection.execute("delete from reactor.jobs where id = $1", ids["a"])
+    found: list[Any] = await connection.fetch(statements.RECONCILE, 10)
+    assert [r["id"] for r in found] == [ids["b"]]
+    await end(connection, worker, ids["b"])

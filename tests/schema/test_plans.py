@@ -1,0 +1,61 @@
+"""Plans that a worker keeps from quiet times do for a crowd too, and streams don't read what has long been told."""
+
+import pytest
+
+from reactor.database import statements
+from reactor.database.connection import Connection
+from reactor.lifecycle.claim import claim
+from reactor.lifecycle.lease import Worker
+from reactor.lifecycle.settle import settle
+from reactor.outcome import Completed, Ending
+
+
+async def turn(connection: Connection, worker: Worker) -> int:
+    jobs = await claim(connection, worker, 10)
+    return len(await settle(connection, [Ending(job.id, job.attempt_id, Completed()) for job in jobs]))
+
+
+async def test_claim_and_settle_never_read_the_whole_table(connection: Connection, worker: Worker) -> None:
+    for _ in range(20):
+        await connection.execute("insert into reactor.jobs (job_type) values ('work')")
+        assert await turn(connection, worker) == 1
+    await connection.execute("insert into reactor.jobs (job_type) select 'work' from generate_series(1, 2000)")
+    async with connection.transaction():
+        assert await turn(connection, worker) == 10
+        read = "select seq_scan from pg_stat_xact_user_tables where relid = 'reactor.jobs'::regclass"
+        assert await connection.fetchval(read) == 0
+
+
+async def test_the_end_of_a_job_reads_what_waits_for_it_and_not_all_that_waits(
+    connection: Connection, worker: Worker
+) -> None:
+    async with connection.transaction():
+        await connection.execute("insert into reactor.jobs (job_type) select 'other' from generate_series(1, 10000)")
+        await connection.execute(
+            "insert into reactor.dependencies (job_id, depends_on) "
+            "select id, id - 5000 from reactor.jobs where id > 5000"
+        )
+    await connection.execute("analyze reactor.jobs, reactor.dependencies")
+    async with connection.transaction():
+        await connection.execute("insert into reactor.jobs (job_type) values ('work'), ('work')")
+        await connection.execute("insert into reactor.dependencies (job_id, depends_on) values (10002, 10001)")
+    read = "select idx_tup_fetch from pg_stat_xact_user_tables where relid = 'reactor.jobs'::regclass"
+    async with connection.transaction():
+        before = await connection.fetchval(read)
+        assert await turn(connection, worker) == 1
+        assert await connection.fetchval(read) - before < 200
+        assert await turn(connection, worker) == 1, "what waited for it can be taken"
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+async def test_an_overview_reads_what_changed_and_not_all_jobs(connection: Connection, is_new: bool) -> None:
+    await connection.execute("insert into reactor.jobs (job_type) select 'work' from generate_series(1, 20000)")
+    await connection.execute("vacuum analyze reactor.jobs")
+    cursor = await connection.fetchval("select pg_current_snapshot()")
+    await connection.execute("insert into reactor.jobs (job_type) values ('work')")
+    asked = (None, [cursor], 500, cursor[0]) if is_new else (cursor, [], 500, None)
+    assert len(await connection.fetch(statements.OVERVIEW, *asked)) == 2
+    plan = await connection.fetch("explain (analyze, buffers, timing off) " + statements.OVERVIEW, *asked)
+    buffers = next(line[0] for line in plan if "Buffers: shared" in line[0])
+    hit = sum(int(part.partition("=")[2]) for part in buffers.split() if part.startswith(("hit=", "read=")))
+    assert hit < 200, buffers

@@ -1,0 +1,372 @@
+"""Settling: every outcome in one statement, each written once, by the attempt that holds the job."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from reactor.client.submit import NewJob, submit_many
+from reactor.database import statements
+from reactor.database.connection import Connection, connect
+from reactor.job import Job, JobState
+from reactor.lifecycle.claim import claim, claim_one
+from reactor.lifecycle.lease import Worker, heartbeat, held, register_worker, retire_worker
+from reactor.lifecycle.release import release
+from reactor.lifecycle.settle import settle
+from reactor.outcome import Completed, Ending, Errored, Failed, Outcome, Partial, Snoozed
+
+Row = Callable[[int], Awaitable[dict[str, Any]]]
+
+
+async def running(connection: Connection, worker: Worker, **options: Any) -> Job:
+    [submitted] = await submit_many(connection, [NewJob(job_type="work", **options)])
+    job = await claim_one(connection, worker, submitted.id, 2)
+    assert job
+    return job
+
+
+async def attempts(connection: Connection, job_id: int) -> list[tuple[int, str, str]]:
+    rows = await connection.fetch(
+        "select number, outcome, error from reactor.attempts where job_id = $1 order by ended_at", job_id
+    )
+    return [tuple(r) for r in rows]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "state", "result", "error", "message"),
+    [
+        (Completed({"rows": 3}, "done"), "completed", '{"rows": 3}', None, "done"),
+        (Partial({"rows": 1}, "two failed"), "partial", '{"rows": 1}', None, "two failed"),
+        (Failed("no such file"), "failed", None, "no such file", None),
+    ],
+)
+async def test_a_final_outcome_is_written_with_its_time(
+    connection: Connection,
+    worker: Worker,
+    outcome: Outcome,
+    state: str,
+    result: str,
+    error: str,
+    message: str,
+    row: Row,
+) -> None:
+    """D6, D7: the attempt_id stays, so that a lost reply can be told from a lost job."""
+    job = await running(connection, worker)
+    assert await settle(connection, [Ending(job.id, job.attempt_id, outcome)]) == {job.id: JobState(state)}
+    after = await row(job.id)
+    assert (after["state"], after["result"], after["error"], after["status_message"]) == (state, result, error, message)
+    assert (after["attempt_id"], after["worker_id"]) == (job.attempt_id, None)
+    assert after["finished_at"] is not None
+    assert await attempts(connection, job.id) == []
+
+
+async def test_an_error_is_tried_again_until_the_attempts_are_used_up(
+    connection: Connection, worker: Worker, row: Row
+) -> None:
+    """P6"""
+    job = await running(connection, worker)
+    ending = Ending(job.id, job.attempt_id, Errored("boom", retry_after_seconds=30))
+    assert await settle(connection, [ending]) == {job.id: JobState.PENDING}
+    after = await row(job.id)
+    assert (after["attempt_id"], after["worker_id"], after["error"], after["attempts"]) == (None, None, "boom", 1)
+    assert await connection.fetchval("select run_after - clock_timestamp() > '25 s' from reactor.jobs")
+    await connection.execute("update reactor.jobs set run_after = null")
+    assert (again := await claim_one(connection, worker, job.id, 2))
+    ending = Ending(job.id, again.attempt_id, Errored("boom again"))
+    assert await settle(connection, [ending]) == {job.id: JobState.FAILED}
+    assert (await row(job.id))["error"] == "boom again"
+    assert await attempts(connection, job.id) == [(1, "error", "boom")]
+
+
+async def test_snoozing_costs_no_attempt(connection: Connection, worker: Worker, row: Row) -> None:
+    job = await running(connection, worker)
+    await settle(connection, [Ending(job.id, job.attempt_id, Snoozed(60, "waiting for the file"))])
+    after = await row(job.id)
+    assert (after["state"], after["attempts"], after["status_message"]) == ("pending", 0, "waiting for the file")
+    assert after["run_after"] is not None
+
+
+async def test_many_outcomes_are_one_statement_and_stale_ones_are_left_out(
+    connection: Connection, worker: Worker, row: Row
+) -> None:
+    """F6, F7: what does not come back was not the attempt's to write."""
+    jobs = [await running(connection, worker) for _ in range(4)]
+    outcomes: list[Outcome] = [Completed(), Failed("x"), Errored("y"), Completed()]
+    endings = [Ending(j.id, j.attempt_id, o) for j, o in zip(jobs, outcomes, strict=True)]
+    endings[3] = endings[3]._replace(attempt_id=uuid4())
+    written = await settle(connection, list(reversed(endings)))
+    assert written == {
+        jobs[0].id: JobState.COMPLETED,
+        jobs[1].id: JobState.FAILED,
+        jobs[2].id: JobState.PENDING,
+    }
+    assert (await row(jobs[3].id))["state"] == "running"
+    assert await settle(connection, endings) == {}
+    assert await settle(connection, []) == {}
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Completed({"x": float("nan")}),
+        Completed({"x": "\0"}),
+        Completed({"x": "\ud800"}),
+        Completed({"x": object()}),
+        Failed("a\0b \ud800"),
+        Errored("x", float("inf")),
+        Errored("x", float("nan")),
+        Snoozed(1e30),
+    ],
+)
+async def test_an_outcome_that_can_not_be_written_as_it_is_harms_no_other(
+    connection: Connection, worker: Worker, outcome: Outcome
+) -> None:
+    odd, plain = [await running(connection, worker) for _ in range(2)]
+    endings = [
+        Ending(odd.id, odd.attempt_id, outcome),
+        Ending(plain.id, plain.attempt_id, Completed({"x": "\U0001f600"})),
+    ]
+    written = await settle(connection, endings)
+    assert written[plain.id] is JobState.COMPLETED
+    assert written[odd.id] is (JobState.PENDING if isinstance(outcome, Errored | Snoozed) else JobState.FAILED)
+
+
+async def test_a_text_that_only_looks_like_nul_is_kept(connection: Connection, worker: Worker, row: Row) -> None:
+    job = await running(connection, worker)
+    await settle(connection, [Ending(job.id, job.attempt_id, Completed({"x": "\\u0000 \\\\u0000"}))])
+    assert (await row(job.id))["state"] == "completed"
+
+
+async def test_of_two_writers_with_one_attempt_one_wins(connection: Connection, worker: Worker, database: str) -> None:
+    job = await running(connection, worker)
+    async with connect(database, name="other") as other:
+        answers = await asyncio.gather(
+            settle(connection, [Ending(job.id, job.attempt_id, Completed())]),
+            settle(other, [Ending(job.id, job.attempt_id, Failed("late"))]),
+        )
+    assert sorted(len(answer) for answer in answers) == [0, 1]
+
+
+async def test_a_release_is_free_but_not_for_ever(connection: Connection, worker: Worker, row: Row) -> None:
+    job = await running(connection, worker)
+    for _ in range(10):
+        held = {job.id: job.attempt_id}
+        assert await release(connection, held, outcome="released", why="SIGTERM", free=True) == {
+            job.id: JobState.PENDING
+        }
+        after = await row(job.id)
+        assert (after["attempts"], after["started_at"], after["attempt_id"]) == (0, None, None)
+        again = await claim_one(connection, worker, job.id, 2)
+        assert again
+        job = again
+    states: list[JobState] = []
+    for _ in range(2):
+        written = await release(connection, {job.id: job.attempt_id}, outcome="released", why="SIGTERM", free=True)
+        states += written.values()
+        if again := await claim_one(connection, worker, job.id, 2):
+            job = again
+    assert states == [JobState.PENDING, JobState.FAILED]
+    assert [number for number, _, _ in await attempts(connection, job.id)] == [1] * 11
+
+
+async def test_a_crash_is_charged_and_the_last_one_fails_the_job(
+    connection: Connection, worker: Worker, row: Row
+) -> None:
+    job = await running(connection, worker)
+    crashed = {"outcome": "crashed", "why": "killed by signal 9", "free": False}
+    await release(connection, {job.id: job.attempt_id}, **crashed)  # type: ignore[arg-type]
+    assert (again := await claim_one(connection, worker, job.id, 2))
+    written = await release(connection, {job.id: again.attempt_id}, **crashed)  # type: ignore[arg-type]
+    assert written == {job.id: JobState.FAILED}
+    after = await row(job.id)
+    assert (after["error"], after["attempts"], after["attempt_id"]) == ("killed by signal 9", 2, again.attempt_id)
+
+
+async def test_a_cancel_takes_the_fence_and_keeps_the_scope_until_the_handler_stopped(
+    connection: Connection, worker: Worker, database: str, row: Row
+) -> None:
+    """F6, F12"""
+    told: list[str] = []
+    async with connect(database, name="listener") as listener:
+
+        def hear(*notification: Any) -> None:
+            told.append(notification[-1])
+
+        await listener.add_listener("reactor_cancel", hear)
+        job = await running(connection, worker, scope="table")
+        waiting = (await submit_many(connection, [NewJob(job_type="work", scope="table")]))[0].id
+        [cancelled] = await connection.fetch(statements.CANCEL, [job.id], "by the operator")
+        assert (cancelled["id"], cancelled["was"]) == (job.id, "running")
+        async with asyncio.timeout(20):
+            while not told:
+                await asyncio.sleep(0.01)
+        await listener.remove_listener("reactor_cancel", hear)
+    assert str(job.attempt_id) in told[0]
+    assert await settle(connection, [Ending(job.id, job.attempt_id, Completed())]) == {}
+    after = await row(job.id)
+    assert (after["state"], after["error"], after["attempt_id"]) == ("cancelled", "by the operator", None)
+    assert await claim(connection, worker, 10) == []
+    assert await attempts(connection, job.id) == [(1, "preempted", "by the operator")]
+    assert await connection.fetch(statements.STOPPED, uuid4(), [job.id]) == []
+    assert len(await connection.fetch(statements.STOPPED, worker.id, [job.id])) == 1
+    assert [job.id for job in await claim(connection, worker, 10)] == [waiting]
+
+
+async def test_cancelling_what_has_not_begun_or_has_ended(connection: Connection, worker: Worker, row: Row) -> None:
+    done = await running(connection, worker)
+    await settle(connection, [Ending(done.id, done.attempt_id, Completed())])
+    [pending] = await submit_many(connection, [NewJob(job_type="work")])
+    cancelled = await connection.fetch(statements.CANCEL, [done.id, pending.id, 999], "no")
+    assert [r["id"] for r in cancelled] == [pending.id]
+    assert (await row(done.id))["state"] == "completed"
+
+
+async def test_a_dead_workers_jobs_are_put_back_and_a_live_ones_are_not(
+    connection: Connection, worker: Worker, row: Row
+) -> None:
+    """P8, F6: again while attempts are left, else failed; a cancelled one only frees its scope."""
+    dead = Worker("pod-2", {"work": None})
+    await register_worker(connection, dead, 600)
+    mine = await running(connection, worker)
+    first = await running(connection, dead)
+    last = await running(connection, dead, max_attempts=1)
+    cancelled = await running(connection, dead, scope="s")
+    await connection.fetch(statements.CANCEL, [cancelled.id], "by hand")
+    assert await connection.fetch(statements.SWEEP, 100) == []
+    await connection.execute("update reactor.workers set lease_until = clock_timestamp() where id = $1", dead.id)
+    swept = {r["id"]: r["state"] for r in await connection.fetch(statements.SWEEP, 100)}
+    assert swept == {first.id: "pending", last.id: "failed", cancelled.id: "cancelled"}
+    assert (await row(mine.id))["state"] == "running"
+    assert (await row(last.id))["error"] == "The pod pod-2 died or fell silent during attempt 1."
+    assert (await row(cancelled.id))["error"] == "by hand"
+    assert await connection.fetchval("select count(*) from reactor.jobs where worker_id = $1", dead.id) == 0
+    assert await settle(connection, [Ending(first.id, first.attempt_id, Completed())]) == {}
+    assert await connection.fetchval("select ended_at is not null from reactor.workers where id = $1", dead.id)
+
+
+async def test_a_job_of_a_worker_nobody_knows_is_swept(connection: Connection, worker: Worker) -> None:
+    job = await running(connection, worker)
+    await connection.execute("delete from reactor.workers")
+    assert [r["id"] for r in await connection.fetch(statements.SWEEP, 100)] == [job.id]
+
+
+async def test_the_sweeper_and_a_settling_worker_do_not_both_win(
+    connection: Connection, worker: Worker, database: str
+) -> None:
+    async with connect(database, name="sweeper") as sweeper:
+        for _ in range(50):
+            doomed = Worker("pod", {"work": None})
+            await register_worker(connection, doomed, 600)
+            job = await running(connection, doomed)
+            await retire_worker(connection, doomed.id)
+            swept, settled = await asyncio.gather(
+                sweeper.fetch(statements.SWEEP, 100), settle(connection, [Ending(job.id, job.attempt_id, Completed())])
+            )
+            assert bool(swept) != bool(settled)
+
+
+async def test_a_heartbeat_that_has_not_committed_yet_keeps_its_worker_alive(
+    connection: Connection, worker: Worker, database: str
+) -> None:
+    """A slow commit (a stalled disk, a synchronous standby) outlasts the lease; the worker was told that it lives."""
+    job = await running(connection, worker)
+    async with connect(database, name="worker") as own, own.transaction():
+        assert await heartbeat(own, worker.id, 60)
+        assert await held(own, worker.id) == {job.id: job.attempt_id}
+        async with connect(database, name="clock") as clock:
+            await clock.execute("set lock_timeout = '50ms'")
+            assert await clock.fetch(statements.SWEEP, 10) == []
+            assert await clock.fetch(statements.RECOVER, job.id) == []
+
+
+async def test_an_expired_lease_is_swept_once_it_is_buried(
+    connection: Connection, worker: Worker, database: str
+) -> None:
+    job = await running(connection, worker)
+    await connection.execute("update reactor.workers set lease_until = clock_timestamp() - interval '1 s'")
+    async with connect(database, name="other") as other, other.transaction():
+        await other.execute("select from reactor.workers for update")
+        assert await connection.fetch(statements.SWEEP, 10) == [], "somebody has the worker's row"
+    assert [r["id"] for r in await connection.fetch(statements.SWEEP, 10)] == [job.id]
+
+
+async def test_recover_takes_a_job_from_a_dead_worker_only(connection: Connection, worker: Worker, row: Row) -> None:
+    """P7: with a fresh quota, to run at once."""
+    job = await running(connection, worker)
+    assert await connection.fetch(statements.RECOVER, job.id) == []
+    await retire_worker(connection, worker.id)
+    assert [r["id"] for r in await connection.fetch(statements.RECOVER, job.id)] == [job.id]
+    after = await row(job.id)
+    assert (after["state"], after["attempts"], after["attempt_id"]) == ("pending", 0, None)
+    assert await connection.fetch(statements.RECOVER, job.id) == []
+
+
+async def test_a_heartbeat_tells_what_the_worker_holds(connection: Connection, worker: Worker) -> None:
+    """F8: and never touches the jobs."""
+    jobs = [await running(connection, worker) for _ in range(3)]
+    before = await connection.fetch("select changed from reactor.jobs order by id")
+    assert await heartbeat(connection, worker.id, 60)
+    assert await held(connection, worker.id) == {job.id: job.attempt_id for job in jobs}
+    assert await connection.fetch("select changed from reactor.jobs order by id") == before
+
+
+async def test_due_jobs_are_promoted_and_the_next_alarm_is_told(connection: Connection, worker: Worker) -> None:
+    """P6"""
+    ids = [s.id for s in await submit_many(connection, [NewJob(job_type="work") for _ in range(3)])]
+    await connection.execute(
+        "update reactor.jobs set run_after = clock_timestamp() - interval '1 s' where id < $1", ids[2]
+    )
+    await connection.execute(
+        "update reactor.jobs set run_after = clock_timestamp() + interval '1 h' where id = $1", ids[2]
+    )
+    assert await claim(connection, worker, 10) == []
+    promoted = await connection.fetchrow(statements.PROMOTE, 100)
+    assert promoted
+    assert promoted["moved"] == 2
+    assert 3500 < promoted["next_in_seconds"] <= 3600
+    assert [job.id for job in await claim(connection, worker, 10)] == ids[:2]
+
+
+async def test_a_job_that_never_comes_due_does_not_stop_the_promoter(connection: Connection) -> None:
+    await connection.execute("insert into reactor.jobs (job_type, run_after) values ('work', 'infinity')")
+    promoted = await connection.fetchrow(statements.PROMOTE, 10)
+    assert promoted
+    assert (promoted["moved"], promoted["next_in_seconds"]) == (0, None)
+
+
+async def test_retrying_by_hand_starts_a_new_run(connection: Connection, worker: Worker, row: Row) -> None:
+    job = await running(connection, worker, max_attempts=1)
+    await settle(connection, [Ending(job.id, job.attempt_id, Errored("boom"))])
+    assert [tuple(r) for r in await connection.fetch(statements.RETRY, [job.id])] == [(job.id, "pending")]
+    after = await row(job.id)
+    assert (after["attempts"], after["error"], after["finished_at"], after["started_at"]) == (0, None, None, None)
+    assert await attempts(connection, job.id) == [(1, "retried", "boom")]
+    assert await connection.fetch(statements.RETRY, [job.id]) == []
+    assert await claim_one(connection, worker, job.id)
+
+
+async def test_a_retried_job_whose_key_was_taken_goes_without(connection: Connection, row: Row) -> None:
+    [first] = await submit_many(connection, [NewJob(job_type="work", idempotency_key="k")])
+    await connection.fetch(statements.CANCEL, [first.id], "no")
+    [second] = await submit_many(connection, [NewJob(job_type="work", idempotency_key="k")])
+    assert second.outcome == "created"
+    await connection.fetch(statements.RETRY, [first.id])
+    assert (await row(first.id))["idempotency_key"] is None
+
+
+async def test_cancelling_parked_jobs_while_their_scope_moves_on_never_deadlocks(
+    connection: Connection, worker: Worker, database: str
+) -> None:
+    async with connect(database, name="operator") as operator:
+        for turn in range(60):
+            jobs = await submit_many(connection, [NewJob(job_type="work", scope=f"s{turn}") for _ in range(4)])
+            [job] = await claim(connection, worker, 10)
+            await asyncio.gather(
+                settle(connection, [Ending(job.id, job.attempt_id, Completed())]),
+                operator.fetch(statements.CANCEL, [j.id for j in jobs[1:3]], "no"),
+            )
+            [last] = await claim(connection, worker, 10)
+            assert last.id == jobs[3].id
+            await settle(connection, [Ending(last.id, last.attempt_id, Completed())])

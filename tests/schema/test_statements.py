@@ -1,0 +1,107 @@
+"""Every statement fits the schema, and none that writes to a running job can do so with a stale attempt."""
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from reactor.database import statements
+from reactor.database.connection import Connection
+from reactor.lifecycle.claim import claim_one
+from reactor.lifecycle.lease import Worker, register_worker
+
+ALL = {name: sql for name, sql in vars(statements).items() if name.isupper()}
+
+# What may touch a running job without naming its attempt, and why that is right.
+NOT_AN_ATTEMPTS = {
+    "CANCEL": "an operator's: takes the job from whichever attempt has it",
+}
+
+# What each type of parameter is given: the running job's id, and an attempt and a worker that are not its own.
+STRANGER = UUID("99999999-9999-9999-9999-999999999999")
+
+Row = Callable[[int], Awaitable[dict[str, Any]]]
+
+
+def stale_argument(parameter: asyncpg.Type, job_id: int) -> Any:
+    return {
+        "int8": job_id,
+        "int8[]": [job_id],
+        "uuid": STRANGER,
+        "uuid[]": [STRANGER],
+        "text": "released",
+        "text[]": ["completed"],
+        "jsonb": "[]",
+        "jsonb[]": [None],
+        "int4": 10,
+        "int4[]": [3],
+        "float4": 0.5,
+        "float4[]": [0.5],
+        "float8": 1.0,
+        "float8[]": [0.0],
+        "bool": True,
+        "pg_snapshot": (1, 1, ()),
+        "pg_snapshot[]": [None],
+        "timestamptz": datetime(2026, 1, 1, tzinfo=UTC),
+    }[parameter.name]
+
+
+@pytest.mark.parametrize("name", ALL)
+async def test_every_statement_can_be_prepared(connection: Connection, name: str) -> None:
+    await connection.prepare(ALL[name])
+
+
+@pytest.fixture
+async def running(connection: Connection, row: Row) -> dict[str, Any]:
+    """The row of a running job of a live worker, with a scope."""
+    worker = Worker("pod", {"work": 3})
+    await register_worker(connection, worker, 60)
+    job_id = await connection.fetchval("insert into reactor.jobs (job_type, scope) values ('work', 's') returning id")
+    assert await claim_one(connection, worker, job_id)
+    # Named as the texts that statements are given below.
+    await connection.execute(
+        "insert into reactor.steps (job_id, name, position) values ($1, 'completed', 0), ($1, 'released', 1)", job_id
+    )
+    return await row(job_id)
+
+
+async def steps(connection: Connection) -> list[asyncpg.Record]:
+    return await connection.fetch("select * from reactor.steps order by position")
+
+
+@pytest.mark.parametrize("name", sorted(set(ALL) - set(NOT_AN_ATTEMPTS)))
+async def test_a_stale_attempt_changes_nothing(
+    connection: Connection, running: dict[str, Any], name: str, row: Row
+) -> None:
+    """F5, F7, D5: called with the right job and a wrong attempt or worker, no statement changes a running job or its
+    steps."""
+    before = await steps(connection)
+    prepared = await connection.prepare(ALL[name])
+    await prepared.fetch(*(stale_argument(p, running["id"]) for p in prepared.get_parameters()))
+    assert await row(running["id"]) == running
+    assert await steps(connection) == before
+
+
+async def test_those_that_are_exempt_do_take_the_job(connection: Connection, running: dict[str, Any], row: Row) -> None:
+    for name in NOT_AN_ATTEMPTS:
+        prepared = await connection.prepare(ALL[name])
+        await prepared.fetch(*(stale_argument(p, running["id"]) for p in prepared.get_parameters()))
+    after = await row(running["id"])
+    assert (after["state"], after["attempt_id"]) == ("cancelled", None)
+
+
+async def test_the_right_attempt_does_change_it(connection: Connection, running: dict[str, Any], row: Row) -> None:
+    """Or the test above would prove nothing."""
+    for name in ("PLAN_STEPS", "RECORD_STEPS", "PROGRESS", "SETTLE"):
+        before = await row(running["id"]), await steps(connection)
+        prepared = await connection.prepare(ALL[name])
+        arguments = [stale_argument(p, running["id"]) for p in prepared.get_parameters()]
+        own = [
+            running["attempt_id"] if a == STRANGER else [running["attempt_id"]] if a == [STRANGER] else a
+            for a in arguments
+        ]
+        await prepared.fetch(*own)
+        assert (await row(running["id"]), await steps(connection)) != before, name

@@ -1,0 +1,146 @@
+"""What autoscalers ask: how much there is to do, whether or not anybody is there to do it."""
+
+from typing import Any
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from reactor.database.connection import Connection
+from reactor.lifecycle.claim import claim
+from reactor.lifecycle.lease import Worker
+
+
+async def workload(connection: Connection, queue: str = "default", job_type: str = "work") -> dict[str, Any]:
+    row = await connection.fetchrow(
+        "select * from reactor.workload where queue = $1 and job_type = $2", queue, job_type
+    )
+    return dict(row) if row else {}
+
+
+async def wanted(connection: Connection) -> int:
+    """The query of docs/observability.md."""
+    total: int = await connection.fetchval("select coalesce(sum(wanted), 0)::int from reactor.workload")
+    return total
+
+
+async def insert(connection: Connection, n: int = 1, columns: str = "job_type", values: str = "'work'") -> None:
+    await connection.execute(f"insert into reactor.jobs ({columns}) select {values} from generate_series(1, {n})")
+
+
+async def test_due_and_running_jobs_are_wanted_and_nothing_else(connection: Connection, worker: Worker) -> None:
+    """F3."""
+    assert await wanted(connection) == 0
+    await insert(connection, 5)
+    await insert(connection, 3, "job_type, queue", "'else', 'q'")
+    await claim(connection, worker, 2)
+    await insert(connection, 4, "job_type, run_after", "'work', now() + interval '1 h'")
+    await insert(connection, 1, "job_type", "null::text")
+    async with connection.transaction():
+        await insert(connection)
+        await connection.execute(
+            "insert into reactor.dependencies (job_id, depends_on) select max(id), 1 from reactor.jobs"
+        )
+    found = await workload(connection)
+    assert [found[name] for name in ("due", "running", "wanted", "scheduled", "waiting")] == [3, 2, 5, 4, 1]
+    assert (await workload(connection, "q", "else"))["due"] == 3
+    assert await wanted(connection) == 8
+
+
+async def test_a_scheduled_job_that_is_due_is_wanted_although_no_pod_was_there_to_move_it(
+    connection: Connection,
+) -> None:
+    """Scaled to zero, nobody promotes: the autoscaler has to see it."""
+    await insert(connection, 2, "job_type, run_after", "'work', now() + interval '1 h'")
+    assert await wanted(connection) == 0
+    assert (await workload(connection))["next_at"] is not None
+    await connection.execute("update reactor.jobs set run_after = now() - interval '60 s' where id = 1")
+    found = await workload(connection)
+    assert (found["due"], found["scheduled"], found["wanted"]) == (1, 1, 1)
+    assert 60 <= found["oldest_due_seconds"] < 80
+
+
+async def test_parked_jobs_are_not_wanted_since_no_pod_could_take_them(connection: Connection, worker: Worker) -> None:
+    await insert(connection, 4, "job_type, scope", "'work', 's'")
+    await claim(connection, worker, 10)
+    found = await workload(connection)
+    assert [found[name] for name in ("due", "running", "parked", "wanted")] == [0, 1, 3, 1]
+
+
+async def test_a_paused_queue_and_a_drain_want_only_what_runs(connection: Connection, worker: Worker) -> None:
+    await insert(connection, 5)
+    await claim(connection, worker, 1)
+    await connection.execute("insert into reactor.queues (name, paused) values ('default', true)")
+    assert await wanted(connection) == 1
+    await connection.execute("update reactor.queues set paused = false")
+    assert await wanted(connection) == 5
+    await connection.execute("update reactor.settings set draining = true")
+    assert await wanted(connection) == 1
+
+
+async def test_a_queue_with_a_limit_wants_no_more_than_that(connection: Connection, worker: Worker) -> None:
+    await insert(connection, 5)
+    await insert(connection, 5, "job_type", "'another'")
+    await claim(connection, worker, 2)
+    await connection.execute("insert into reactor.queues (name, max_running) values ('default', 4)")
+    assert await wanted(connection) == 4
+    await connection.execute("update reactor.queues set max_running = 9")
+    assert await wanted(connection) == 9
+    await connection.execute("update reactor.queues set max_running = 100")
+    assert await wanted(connection) == 10
+    await connection.execute("update reactor.queues set max_running = 1")
+    assert await wanted(connection) == 2, "what runs, runs"
+
+
+async def test_a_due_schedule_shows_beside_the_jobs(connection: Connection) -> None:
+    """Its job is inserted by a pod: a long-running one, so not part of what a pod that runs once is wanted for."""
+    await connection.execute(
+        "insert into reactor.schedules (name, job_type, every) values ('s', 'work', interval '1 h')"
+    )
+    await connection.execute("update reactor.schedules set next_run_at = now() - interval '1 s'")
+    found = await workload(connection)
+    assert (found["due_schedules"], found["wanted"]) == (1, 0)
+    await connection.execute("update reactor.schedules set enabled = false")
+    assert await workload(connection) == {}
+
+
+async def test_counting_ends_somewhere(connection: Connection) -> None:
+    """So that the answer is quick when it matters most."""
+    await connection.execute("set session_replication_role = replica")  # without the triggers, which take their time
+    await insert(connection, 100_010)
+    assert (await workload(connection))["due"] == 100_000
+
+
+async def test_finished_jobs_are_not_read(connection: Connection, worker: Worker) -> None:
+    await insert(connection, 20_000)
+    await connection.execute("update reactor.jobs set state = 'completed', finished_at = now()")
+    await insert(connection, 10)
+    await connection.execute("analyze reactor.jobs")
+    async with connection.transaction():
+        read = "select seq_scan from pg_stat_xact_user_tables where relid = 'reactor.jobs'::regclass"
+        before = await connection.fetchval(read)  # what this session did, and has not reported yet, counts too
+        assert await wanted(connection) == 10
+        assert await connection.fetchval(read) == before
+
+
+@pytest.mark.parametrize("role", ["reactor_worker", "reactor_viewer"])
+async def test_workers_and_viewers_may_ask(connection: Connection, role: str) -> None:
+    await insert(connection, 3)
+    async with connection.transaction():
+        await connection.execute(f"set local role {role}")
+        assert await wanted(connection) == 3
+
+
+async def test_a_role_for_the_autoscaler_needs_nothing_but_the_view(connection: Connection) -> None:
+    await insert(connection, 3)
+    role = f"reactor_test_{uuid4().hex[:8]}"
+    transaction = connection.transaction()
+    await transaction.start()
+    await connection.execute(f"create role {role}")
+    await connection.execute(f"grant usage on schema reactor to {role}")
+    await connection.execute(f"grant select on reactor.workload to {role}")
+    await connection.execute(f"set local role {role}")
+    assert await wanted(connection) == 3
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await connection.execute("select * from reactor.jobs")
+    await transaction.rollback()
