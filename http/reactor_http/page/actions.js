@@ -44,7 +44,7 @@ const JOB_ACTIONS = [
     name: "recover",
     label: "Recover",
     text:
-      "Releases a job whose worker is dead, so that another worker runs it. " +
+      "Takes the job from its dead worker, so that another worker runs it. " +
       "The server refuses if the worker is alive.",
     isOffered: (job) => job.state === "running",
   },
