@@ -185,7 +185,7 @@ async def test_errors_that_only_the_database_detects_are_422(api: httpx.AsyncCli
     """J11: constraint violated: rejected with the reason, and nothing was created."""
     refused = await api.post("/v1/pipelines", json={"jobs": [{"job_type": "a", "depends_on": [4711]}]})
     assert refused.status_code == 422
-    assert "no job 4711" in refused.text
+    assert "Job 4711 does not exist" in refused.text
     assert "reactor:" not in refused.json()["detail"]
     assert await count(connection) == 0
 

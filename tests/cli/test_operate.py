@@ -145,7 +145,7 @@ def test_what_is_no_json_is_told_with_its_place() -> None:
 async def test_what_the_database_refuses_is_told_with_its_remedy(reactor: Reactor) -> None:
     done = reactor("submit", " work")
     assert done.returncode == 1
-    assert "no space at either end" in done.stderr
+    assert "without a space at either end" in done.stderr
 
 
 async def test_jobs_are_listed_newest_first_and_the_next_page_is_named(
