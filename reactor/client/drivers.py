@@ -34,10 +34,9 @@ class PsycopgAsyncConnection(Protocol):
 
 
 SyncConnection: TypeAlias = "PsycopgConnection | Session | sqlalchemy.Connection"
-AsyncConnection: TypeAlias = (
-    "asyncpg.Connection[Any] | PoolConnectionProxy[Any] | PsycopgAsyncConnection "
-    "| AsyncSession | SqlalchemyAsyncConnection"
-)
+# One literal each: pyright does not read a type from two strings.
+AsyncpgConnection: TypeAlias = "asyncpg.Connection[Any] | PoolConnectionProxy[Any]"
+AsyncConnection: TypeAlias = "AsyncpgConnection | PsycopgAsyncConnection | AsyncSession | SqlalchemyAsyncConnection"
 
 
 def fetch(connection: Any, statement: str, argument: str) -> Rows | Awaitable[Rows]:
