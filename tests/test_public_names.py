@@ -32,7 +32,6 @@ def test_a_public_name_has_a_docstring(name: str) -> None:
     assert not documentation.startswith(f"{name}(")
 
 
-@pytest.mark.parametrize("module", ["embedded", "errors", "look", "operate", "queries", "testing"])
-def test_modules_that_are_not_listed_can_be_imported(module: str) -> None:
-    script = f"import reactor.{module} as found; from reactor import {module}; assert found is {module}"
+def test_modules_that_are_not_listed_can_be_imported() -> None:
+    script = "from reactor import embedded, errors, look, operate, testing; import reactor.settings; reactor.settings"
     subprocess.run([sys.executable, "-c", script], check=True)
