@@ -26,9 +26,8 @@ Errors = dict[tuple[str, int], str]
 
 
 def test_mypy_passes_what_is_right_and_reports_each_mistake(wheel: Path, tmp_path: Path) -> None:
-    check_with_and_without_psycopg(
-        ["mypy", "--cache-dir", str(tmp_path / "cache"), "--output", "json", "."], wheel, tmp_path
-    )
+    command = ["mypy", "--cache-dir", str(tmp_path / "cache"), "--output", "json", "."]
+    check_with_and_without_psycopg(command, wheel, tmp_path)
 
 
 def test_pyright_passes_what_is_right_and_reports_each_mistake(wheel: Path, tmp_path: Path) -> None:
@@ -42,34 +41,38 @@ def test_pyright_passes_what_is_right_and_reports_each_mistake(wheel: Path, tmp_
 
 def check_with_and_without_psycopg(command: Sequence[str], wheel: Path, tmp_path: Path) -> None:
     """psycopg is not a dependency of reactor: a type checker may not know it."""
+    # A copy: inside the repository mypy takes its root for the project's, and reactor from there instead of the wheel.
+    project = shutil.copytree(PROJECT, tmp_path / "project")
     python = install(wheel, tmp_path / "venv", without=("psycopg",))
-    compare(check(command, python), [path for path in FILES if not path.stem.endswith("psycopg")])
+    compare(check(command, python, project), [path for path in FILES if not path.stem.endswith("psycopg")])
     add_packages(python, only=("psycopg",))
-    compare(check(command, python), FILES)
+    compare(check(command, python, project), FILES)
 
 
-def check(command: Sequence[str], python: Path) -> Errors:
+def check(command: Sequence[str], python: Path, project: Path) -> Errors:
     checker, *arguments = command
     option = {"mypy": "--python-executable", "pyright": "--pythonpath"}[checker]
     done = subprocess.run(
         [sys.executable, "-m", checker, option, python, *arguments],
-        cwd=PROJECT,
+        cwd=project,
         env=clean_environment() | {"PATH": NODE_PATH},
         capture_output=True,
         text=True,
     )
     assert done.returncode in (0, 1), f"{command}: {done.stdout}{done.stderr}"
-    return _by_mypy(done.stdout) if checker == "mypy" else _by_pyright(done.stdout)
+    found = _by_mypy(done.stdout) if checker == "mypy" else _by_pyright(done.stdout)
+    # A file outside the project means that the checker did not take reactor for an installed package.
+    return {((project / file).relative_to(project).as_posix(), line): message for file, line, message in found}
 
 
-def _by_mypy(output: str) -> Errors:
+def _by_mypy(output: str) -> list[tuple[str, int, str]]:
     errors = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
-    return {(Path(e["file"]).name, e["line"]): e["message"] for e in errors if e["severity"] == "error"}
+    return [(e["file"], e["line"], e["message"]) for e in errors if e["severity"] == "error"]
 
 
-def _by_pyright(output: str) -> Errors:
+def _by_pyright(output: str) -> list[tuple[str, int, str]]:
     errors = [e for e in json.loads(output)["generalDiagnostics"] if e["severity"] == "error"]
-    return {(Path(e["file"]).name, e["range"]["start"]["line"] + 1): e["message"] for e in errors}
+    return [(e["file"], e["range"]["start"]["line"] + 1, e["message"]) for e in errors]
 
 
 def compare(errors: Errors, files: Sequence[Path]) -> None:
