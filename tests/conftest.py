@@ -23,7 +23,6 @@ import pytest
 import structlog
 from starlette.applications import Starlette
 
-from reactor import testing
 from reactor.database.connection import Connection, connect
 from reactor.database.migrate import migrate
 from reactor.embedded import installed_versions, start_embedded
@@ -31,7 +30,7 @@ from reactor.embedded.account import server_account
 from reactor.handlers.registry import Registry
 from reactor.lifecycle.lease import Worker, register_worker
 from reactor.log import get_logger
-from reactor.testing import Databases, quick_folder, server_for_tests
+from reactor.testing import Databases, fast_temporary_folder, server_for_tests
 from reactor.worker.claim_loop import Plan, Runner
 from reactor_http.app import create_app
 from reactor_http.state import Edge
@@ -93,9 +92,8 @@ def server() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def databases(server: str) -> Iterator[Databases]:
-    # A session that was closed ends when its process gets its turn: on a busy machine that takes a while.
-    testing._LEAK_SECONDS = 10.0
-    databases = Databases(server)
+    # On a busy machine a closed session takes a while to end.
+    databases = Databases(server, disconnect_seconds=10.0)
     asyncio.run(databases.prepare())
     yield databases
     asyncio.run(databases.remove())
@@ -137,7 +135,7 @@ def row(connection: Connection) -> "Row":
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A folder with a short path that the account of root's embedded server may enter too."""
-    folder = Path(tempfile.mkdtemp(prefix="reactor-test-", dir=quick_folder()))
+    folder = Path(tempfile.mkdtemp(prefix="reactor-test-", dir=fast_temporary_folder()))
     folder.chmod(0o711)
     yield folder
     shutil.rmtree(folder, ignore_errors=True)

@@ -10,14 +10,14 @@ import pytest
 from reactor import doctor
 from reactor.database.connection import Connection, connect
 from reactor.database.migrate import migrate
-from reactor.doctor import Finding, Level, examine
+from reactor.doctor import Finding, Level, diagnose
 from reactor.embedded import start_embedded
 from reactor.embedded.locate import Location
 
 
 async def findings(url: str, listen_url: str = "", environment: Mapping[str, str] | None = None) -> dict[str, Finding]:
     location = Location(url, listen_url or url)
-    return {finding.check: finding async for finding in examine(location, environment or {})}
+    return {finding.check: finding async for finding in diagnose(location, environment or {})}
 
 
 async def test_a_healthy_database_gets_a_clean_bill(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,7 @@ async def test_who_holds_back_vacuum_is_named(
     monkeypatch.setattr(doctor, "_OLD_TRANSACTION_SECONDS", 0.0)
     async with connection.transaction():
         await connection.execute("select 1")
-        found = [finding async for finding in examine(Location(database, database), {}) if finding.check == "vacuum"]
+        found = [finding async for finding in diagnose(Location(database, database), {}) if finding.check == "vacuum"]
     assert {finding.level for finding in found} == {Level.WARNING}
     [ours] = [one for one in found if f"session {connection.get_server_pid()} " in one.message]
     assert "(test, idle in transaction) has held back vacuum" in ours.message

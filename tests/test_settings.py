@@ -54,8 +54,8 @@ def test_the_pods_name_is_the_hostname_unless_set() -> None:
             r"REACTOR_HEARTBEAT_SECONDS \(31\) must be at most half .* \(60\)",
         ),
         ("REACTOR_PORT", "70000", "REACTOR_PORT: .*65535"),
-        ("REACTOR_QUEUES", ",,", "REACTOR_QUEUES: there is no name in it"),
-        ("REACTOR_DATABASE_URL", "mysql://x/y", "REACTOR_DATABASE_URL: it must be an address such as postgresql://"),
+        ("REACTOR_QUEUES", ",,", "REACTOR_QUEUES: it contains no name"),
+        ("REACTOR_DATABASE_URL", "mysql://x/y", "REACTOR_DATABASE_URL: it must be a URL such as postgresql://"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(variable: str, value: str, complaint: str) -> None:

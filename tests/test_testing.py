@@ -198,8 +198,8 @@ async def test_with_pytest_asyncio_again(reactor_database):
     assert await run(reactor_database) == "Hello, you!"
 
 
-def test_that_leaves_a_connection_open(monkeypatch, reactor_database):
-    monkeypatch.setattr("reactor.testing._LEAK_SECONDS", 0.1)
+def test_that_leaves_a_connection_open(reactor_databases, reactor_database):
+    reactor_databases.disconnect_seconds = 0.1
     loop = asyncio.new_event_loop()
     loop.left = loop.run_until_complete(asyncpg.connect(reactor_database))
 """

@@ -45,7 +45,7 @@ class Probe:
 
 @asynccontextmanager
 async def probing(pod: Any, until: Until) -> AsyncIterator[Probe]:
-    [event] = await until(lambda: pod.events("answering health checks"))
+    [event] = await until(lambda: pod.events("serving health checks"))
     async with httpx.AsyncClient(base_url=event["address"], timeout=10) as client:
         yield Probe(client)
 
@@ -213,7 +213,7 @@ async def test_a_pod_that_runs_once_needs_no_listener(
 
 async def test_without_the_flag_a_pod_answers_nobody(start_pod: StartPod) -> None:
     pod = await start_pod()
-    assert not pod.events("answering health checks")
+    assert not pod.events("serving health checks")
     listening = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=False).stdout
     assert f"pid={pod.process.pid}," not in listening
 

@@ -6,17 +6,19 @@ import os
 import re
 import shlex
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from reactor.cli.output import harmless
+from reactor.cli.output import ProgressReporter, printable
 from reactor.database.connection import Connection
 from reactor.job import JobState
 from reactor.lifecycle.claim import claim_one
 from reactor.lifecycle.lease import Worker, retire_worker
+from reactor.queries.jobs import list_jobs
 from tests.support.command import Done, call
 
 Reactor = Callable[..., Done]
@@ -169,20 +171,20 @@ async def test_jobs_are_listed_by_state_and_the_next_page_as_it_is_named(
     await connection.execute("update reactor.jobs set state = $1", state)
     done = reactor("jobs", "--state", state, "--limit", "1")
     assert done.returncode == 0, done.stderr
-    command = shlex.split(done.stderr.rpartition("There are more: reactor ")[2])
+    command = shlex.split(done.stderr.rpartition("More: reactor ")[2])
     assert reactor(*command).returncode == 0
 
 
-async def test_a_rare_job_is_looked_for_to_the_end_and_people_are_told_how_far_that_is(
+async def test_jobs_searches_to_the_end_for_rare_jobs_and_reports_progress(
     reactor: Reactor, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reactor.queries.jobs._LOOKED_AT", 2)
-    monkeypatch.setattr("reactor.cli.jobs._TELL_SECONDS", 0)
+    monkeypatch.setattr("reactor.cli.jobs.list_jobs", partial(list_jobs, max_scanned=2))
+    monkeypatch.setattr(ProgressReporter, "interval_seconds", 0)
     rare = await insert(connection, tags=["rare"])
     newer = [await insert(connection) for _ in range(5)]
     done = reactor("jobs", "--tag", "rare", "--json")
     assert [job["id"] for job in json.loads(done.stdout)["jobs"]] == [rare]
-    assert done.stderr.splitlines()[0] == f"looking at jobs before {newer[3]}, 0 found so far"
+    assert done.stderr.splitlines()[0] == f"searching jobs before {newer[3]}, 0 found so far"
 
 
 @pytest.mark.parametrize("columns", [40, 80])
@@ -226,11 +228,11 @@ async def test_hostile_texts_are_shown_as_texts(reactor: Reactor, connection: Co
         assert "\\x1b[2J" in done.stdout or "\\u001b[2J" in done.stdout
 
 
-def test_harmless_keeps_lines_only_where_they_are_wanted() -> None:
-    assert harmless("a\nb\tc") == "a\\nb\\tc"
-    assert harmless("a\nb\x00") == "a\\nb\\x00"
-    assert harmless("a\nb\u2028", lines=True) == "a\nb\\u2028"
-    assert harmless("grün 漢") == "grün 漢"
+def test_printable_keeps_lines_only_where_they_are_wanted() -> None:
+    assert printable("a\nb\tc") == "a\\nb\\tc"
+    assert printable("a\nb\x00") == "a\\nb\\x00"
+    assert printable("a\nb\u2028", keep_newlines=True) == "a\nb\\u2028"
+    assert printable("grün 漢") == "grün 漢"
 
 
 async def test_one_job_is_shown_in_full(reactor: Reactor, connection: Connection, worker: Worker) -> None:
@@ -264,12 +266,12 @@ async def test_cancel_and_retry_tell_of_every_job_and_exit_with_1_if_one_was_not
     assert await claim_one(connection, worker, running)
     done = reactor("cancel", str(running), str(pending), "--reason", "wrong file")
     assert done.returncode == 0
-    assert "its handler is told to stop" in done.stdout
+    assert "its handler is asked to stop" in done.stdout
     errors = await connection.fetch("select distinct error from reactor.jobs")
     assert [row["error"] for row in errors] == ["wrong file"]
 
     again = reactor("cancel", str(pending))
-    assert (again.returncode, "cancelled already" in again.stderr) == (0, True)
+    assert (again.returncode, "already cancelled" in again.stderr) == (0, True)
     unknown = reactor("cancel", "999", "--json")
     assert (unknown.returncode, json.loads(unknown.stdout)["unknown"]) == (1, [999])
 
@@ -287,7 +289,7 @@ async def test_a_retry_into_a_taken_scope_names_the_job(reactor: Reactor, connec
     holder = await insert(connection, scope="s", exclusive=True)
     done = reactor("retry", str(old))
     assert done.returncode == 1
-    assert f"job {holder} has its scope" in done.stderr
+    assert f"job {holder} holds its scope" in done.stderr
 
 
 async def test_recover_takes_a_job_from_a_dead_worker_only(
@@ -311,7 +313,7 @@ async def test_there_may_be_nothing_in_a_pipeline_to_cancel_or_retry(reactor: Re
             await connection.execute("update reactor.jobs set state = 'completed'")
         done = reactor(command, "--pipeline", pipeline)
         assert (done.returncode, done.stdout) == (1, "")
-        assert f"The pipeline is {state}: there is nothing in it to {command}." in done.stderr
+        assert f"The pipeline is {state}: it has no job to {command}." in done.stderr
 
 
 async def test_queues_are_paused_listed_and_resumed(reactor: Reactor) -> None:
@@ -363,7 +365,7 @@ async def test_schedules_are_listed_switched_and_run(reactor: Reactor, connectio
     assert any(line.split()[:5] == ["often", "work", "every", "1", "min"] for line in lines)
     assert not set("".join(lines)) & set("\x1b\x07\u202e\u009b\r")
     assert reactor("schedules", "disable", "nightly").stdout == "Schedule nightly is disabled.\n"
-    assert reactor("schedules", "disable", "nightly").stdout == "Schedule nightly is disabled already.\n"
+    assert reactor("schedules", "disable", "nightly").stdout == "Schedule nightly is already disabled.\n"
     assert "disabled" in next(line for line in reactor("schedules").stdout.splitlines() if "nightly" in line)
     done = json.loads(reactor("schedules", "run", "nightly", "--json").stdout)
     assert await connection.fetchval("select job_type from reactor.jobs where id = $1", done["id"]) == "report"

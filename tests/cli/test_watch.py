@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 import pytest
 from rich.console import Console
 
-from reactor.cli.pipeline_state import Picture
+from reactor.cli.pipeline_state import PipelineState
 from reactor.cli.tree import draw
 from reactor.database.connection import Connection
 from reactor.feed.cursor import Cursor
@@ -109,10 +109,10 @@ async def test_a_database_that_does_not_answer_is_told_and_so_is_its_return(
         await asyncio.gather(lines.stdout.readline(), objects.stdout.readline())
         async with connection.transaction():
             await connection.execute("lock table reactor.jobs in access exclusive mode")
-            assert b"The database does not answer" in await lines.stderr.readline()
+            assert b"The database does not respond" in await lines.stderr.readline()
             while b'"stale"' not in await objects.stdout.readline():
                 pass
-        assert b"answers again" in await lines.stderr.readline()
+        assert b"responds again" in await lines.stderr.readline()
         assert await objects.stdout.readline() == b'{"event": "fresh"}\n'
         await end(connection, job_id, "completed")
         assert [await lines.wait(), await objects.wait()] == [0, 0]
@@ -159,7 +159,7 @@ async def test_on_a_terminal_it_is_drawn_until_ctrl_c(database: str, connection:
     os.close(theirs)
 
 
-# The picture
+# The drawing
 
 
 def job(job_id: int, state: str = "pending", **columns: Any) -> Change:
@@ -171,23 +171,23 @@ def job(job_id: int, state: str = "pending", **columns: Any) -> Change:
     return Change("job", f"1 {job_id}", json.dumps(row | columns), edges)
 
 
-def picture_of(*changes: Change) -> Picture:
-    picture = Picture()
+def pipeline_state(*changes: Change) -> PipelineState:
+    state = PipelineState()
     pipeline = {"pipeline_id": "0199c9f2-6a3e-7c1b-9f7e-3f1f6d0c2a11", "state": "running", "progress": 0.996}
     batch = Batch([*changes, Change("pipeline", "3", json.dumps(pipeline))], HERE, is_snapshot=True)
-    assert [kind for kind, _, _ in picture.take(batch)]
-    return picture
+    assert [kind for kind, _, _ in state.apply(batch)]
+    return state
 
 
-def screen(picture: Picture, height: int = 24) -> list[str]:
+def screen(state: PipelineState, height: int = 24) -> list[str]:
     console = Console(file=io.StringIO(), width=100, height=height, markup=False, highlight=False, emoji=False)
-    console.print(draw(picture, height))
+    console.print(draw(state, height))
     return str(console.file.getvalue()).splitlines()  # type: ignore[attr-defined]
 
 
 def test_jobs_stand_below_the_one_that_chained_them_or_the_last_they_wait_for() -> None:
     lines = screen(
-        picture_of(
+        pipeline_state(
             job(1, "completed"),
             job(2, "running", parent_id=1),
             job(3, parent_id=1),
@@ -200,7 +200,7 @@ def test_jobs_stand_below_the_one_that_chained_them_or_the_last_they_wait_for() 
 
 def test_ten_thousand_jobs_fit_on_the_screen_and_what_runs_or_failed_is_named() -> None:
     many = [job(n, parent_id=1) for n in range(2, 10_000)]
-    lines = screen(picture_of(job(1, "completed"), *many, job(10_000, "running", parent_id=1)))
+    lines = screen(pipeline_state(job(1, "completed"), *many, job(10_000, "running", parent_id=1)))
     text = "\n".join(lines)
     assert len(lines) <= 24
     assert "9,998 × work" in text  # noqa: RUF001
@@ -209,22 +209,22 @@ def test_ten_thousand_jobs_fit_on_the_screen_and_what_runs_or_failed_is_named() 
 
 def test_what_matters_least_is_left_out_first() -> None:
     jobs = [job(n, "failed" if n == 50 else "completed", job_type=f"type {n}") for n in range(1, 100)]
-    lines = screen(picture_of(*jobs), height=10)
+    lines = screen(pipeline_state(*jobs), height=10)
     assert len(lines) <= 10
     assert any("✗ type 50" in line for line in lines)
     assert any("more lines" in line for line in lines)
 
 
 def test_what_may_be_old_is_said_to_be() -> None:
-    picture = picture_of(job(1, "running"))
+    state = pipeline_state(job(1, "running"))
     for sign, is_said in ((Sign.STALE, True), (Sign.FRESH, False)):
-        assert not list(picture.take(sign))
-        assert ("does not answer" in screen(picture)[-1]) is is_said
+        assert not list(state.apply(sign))
+        assert ("does not respond" in screen(state)[-1]) is is_said
 
 
 def test_texts_of_jobs_are_shown_as_texts() -> None:
     hostile = "\x1b]0;owned\x07[red]x[/red]\u202e"
-    text = "\n".join(screen(picture_of(job(1, "failed", error=hostile, job_type=hostile, scope=hostile))))
+    text = "\n".join(screen(pipeline_state(job(1, "failed", error=hostile, job_type=hostile, scope=hostile))))
     assert "\x1b]" not in text
     assert "\\x1b]0;owned" in text
     assert "[red]" in text

@@ -192,7 +192,7 @@ async def test_a_retry_into_a_taken_exclusive_scope_names_who_has_it_and_changes
     await fail(connection, worker, old)
     await fail(connection, worker, other)
     holder = await insert(connection, scope="table=a", exclusive=True)
-    with pytest.raises(ScopeTaken, match=f"job {holder} has its scope 'table=a'") as caught:
+    with pytest.raises(ScopeTaken, match=f"job {holder} holds its scope 'table=a'") as caught:
         await retry(connection, [old, other], ANNE)
     assert (caught.value.job_id, caught.value.holder_id) == (old, holder)
     assert ((await row(old))["state"], (await row(other))["state"]) == ("failed", "failed")

@@ -16,7 +16,7 @@ from reactor.lifecycle.claim import claim
 from reactor.lifecycle.lease import Worker
 from reactor.lifecycle.settle import settle
 from reactor.operate.audit import Operator
-from reactor.operate.prune import Pruned, Retention, prune, prune_by, prune_every
+from reactor.operate.prune import Pruned, Retention, prune, prune_and_audit, schedule_pruning
 from reactor.operate.schedules import list_schedules
 from reactor.outcome import Completed, Ending
 from reactor.pod.in_process import Reactor
@@ -179,7 +179,7 @@ async def test_a_batch_never_reads_the_whole_table(connection: Connection) -> No
 
 async def test_an_operators_prune_is_noted_with_what_it_did(connection: Connection) -> None:
     await ended(connection)
-    async for total in prune_by(connection, MONTH, ANNE):
+    async for total in prune_and_audit(connection, MONTH, ANNE):
         assert total == Pruned(1, 1)
     [note] = await connection.fetch("select who, what, details from reactor.audit")
     assert (note["who"], note["what"]) == ("anne", "prune")
@@ -189,7 +189,7 @@ async def test_an_operators_prune_is_noted_with_what_it_did(connection: Connecti
 
 async def test_one_that_was_interrupted_is_noted_too(connection: Connection) -> None:
     await ended(connection)
-    batches = prune_by(connection, MONTH, ANNE)
+    batches = prune_and_audit(connection, MONTH, ANNE)
     await anext(batches)
     await batches.aclose()  # type: ignore[attr-defined]
     note = json.loads(await connection.fetchval("select details from reactor.audit"))
@@ -227,7 +227,7 @@ async def test_a_recurring_prune_needs_no_handler_of_the_users(
     old, young = await ended(connection), await ended(connection, 2)
     async with Reactor(database, registry=registry, poll_seconds=0) as reactor:
         await until(lambda: reactor.is_well)
-        await prune_every(connection, "day", MONTH, ANNE)
+        await schedule_pruning(connection, "day", MONTH, ANNE)
         [schedule] = await list_schedules(connection)
         assert (schedule["name"], schedule["cron"], schedule["payload"]["days"]) == ("reactor.prune", "17 3 * * *", 30)
         await connection.execute("update reactor.schedules set next_run_at = clock_timestamp()")
@@ -251,7 +251,7 @@ async def test_a_prune_job_with_a_wrong_payload_fails_and_says_why(database: str
     record = await connection.fetchrow("select state, error from reactor.jobs")
     assert record
     assert record["state"] == "failed"
-    assert "-1 is no number of days" in record["error"]
+    assert "days is -1" in record["error"]
 
 
 async def test_archived_jobs_lie_in_the_month_in_which_they_ended(connection: Connection) -> None:

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from reactor.database.connection import Connection
-from reactor.duration import in_words, parse_duration
+from reactor.duration import format_duration, parse_duration
 from reactor.errors import JobUnknown
 from reactor.job import Job, JobState
 from reactor.lifecycle.claim import claim_one
@@ -17,7 +17,7 @@ from reactor.lifecycle.lease import Worker, register_worker, retire_worker
 from reactor.lifecycle.settle import settle
 from reactor.outcome import Completed, Ending, Errored, Failed, Partial
 from reactor.queries.jobs import Filters, find_job, list_jobs
-from reactor.queries.queues import find_gates
+from reactor.queries.queues import find_restrictions
 from reactor.queries.why import Code, Reason, why
 
 Insert = Callable[..., Awaitable[int]]
@@ -80,21 +80,21 @@ async def test_a_page_that_is_just_full_is_the_last(connection: Connection, inse
     assert (await list_jobs(connection, limit=1)).before is None
 
 
-async def test_one_page_looks_at_so_many_jobs_and_says_where_to_go_on(
-    connection: Connection, worker: Worker, insert: Insert, monkeypatch: pytest.MonkeyPatch
+async def test_a_page_scans_a_limited_number_of_jobs_and_returns_where_to_continue(
+    connection: Connection, worker: Worker, insert: Insert
 ) -> None:
-    monkeypatch.setattr("reactor.queries.jobs._LOOKED_AT", 3)
     ids = [await insert(tags=["rare"] if n in (0, 4) else []) for n in range(8)]
     rare, found = Filters(tag="rare"), []
-    page = await list_jobs(connection, rare)
+    page = await list_jobs(connection, rare, max_scanned=3)
     assert (page.jobs, page.before) == ([], ids[5])
     while page.before is not None:
-        page = await list_jobs(connection, rare, before=page.before)
+        page = await list_jobs(connection, rare, before=page.before, max_scanned=3)
         found.append([job["id"] for job in page.jobs])
     assert found == [[ids[4]], [ids[0]]]
-    # What has an index looks at no others.
+    # A filter with an index scans only the jobs that match.
     await run(connection, worker, ids[0])
-    assert [job["id"] for job in (await list_jobs(connection, Filters(state=JobState.RUNNING))).jobs] == [ids[0]]
+    running = await list_jobs(connection, Filters(state=JobState.RUNNING), max_scanned=3)
+    assert [job["id"] for job in running.jobs] == [ids[0]]
 
 
 async def test_jobs_are_found_by_every_filter(connection: Connection, worker: Worker, insert: Insert) -> None:
@@ -176,12 +176,12 @@ async def test_an_unknown_job_is_an_error_that_says_so(connection: Connection) -
 
 
 async def test_the_gates_tell_what_is_paused_or_limited(connection: Connection, worker: Worker, insert: Insert) -> None:
-    assert (await find_gates(connection)).queues == []
+    assert (await find_restrictions(connection)).queues == []
     await connection.execute("insert into reactor.queues values ('a', true, null), ('b', false, 3), ('c', false, null)")
     await run(connection, worker, await insert(queue="b"))
-    gates = await find_gates(connection)
-    assert not gates.draining
-    assert gates.queues == [
+    restrictions = await find_restrictions(connection)
+    assert not restrictions.draining
+    assert restrictions.queues == [
         {"queue": "a", "paused": True, "max_running": None, "running": 0},
         {"queue": "b", "paused": False, "max_running": 3, "running": 1},
     ]
@@ -191,7 +191,7 @@ async def test_why_a_due_job_waits_for_a_pod_with_room(connection: Connection, w
     await run(connection, worker, await insert())
     reason = await only_reason(connection, await insert(), Code.DUE)
     assert reason.facts == {"live_pods": 1, "held": 1, "capacity": 10}
-    assert "1 of 10 places" in reason.message
+    assert "1 of 10 slots" in reason.message
 
 
 async def test_why_not_before_its_time(connection: Connection, worker: Worker, insert: Insert) -> None:
@@ -216,7 +216,7 @@ async def test_why_it_waits_for_others_names_ten_of_them(
     assert (len(reason.facts["jobs"]), reason.facts["count"]) == (10, 12)
     await end(connection, worker, needed[0], Completed())
     one = await insert(after=[needed[0], needed[1]])
-    assert (await only_reason(connection, one, Code.DEPENDENCIES)).message == f"It waits for job {needed[1]} (running)."
+    assert (await only_reason(connection, one, Code.DEPENDENCIES)).message == f"Waiting for job {needed[1]} (running)."
 
 
 async def test_why_it_waits_although_nothing_is_open(connection: Connection, worker: Worker, insert: Insert) -> None:
@@ -277,7 +277,7 @@ async def test_why_nothing_runs_while_draining(connection: Connection, worker: W
 
 async def test_why_nobody_has_its_handler(connection: Connection, worker: Worker, insert: Insert) -> None:
     reason = await only_reason(connection, await insert(job_type="report"), Code.NO_HANDLER)
-    assert reason.message == "The one live pod does not have the handler for report."
+    assert reason.message == "The only live pod has no handler for report."
     assert reason.facts["live_pods"] == 1
     await retire_worker(connection, worker.id)
     assert "No pod is alive" in (await only_reason(connection, await insert(), Code.NO_HANDLER)).message
@@ -291,12 +291,12 @@ async def test_why_a_silent_pod_does_not_count(connection: Connection, insert: I
 async def test_why_nobody_works_on_its_queue(connection: Connection, insert: Insert) -> None:
     await register_worker(connection, Worker("a", {"work": None}, queues=("fast",)), 600)
     assert (
-        "works on the queue slow"
+        "No live pod works on the queue slow."
         in (await only_reason(connection, await insert(queue="slow"), Code.NO_POD_FOR_QUEUE)).message
     )
     await register_worker(connection, Worker("b", {"report": None}, queues=("slow",)), 600)
     reason = await only_reason(connection, await insert(queue="slow"), Code.NO_POD_FOR_QUEUE)
-    assert "None of the 1 that have the handler for work, of 2 live pods" in reason.message
+    assert "handles work and works on the queue slow: 1 of 2 have the handler." in reason.message
     await register_worker(connection, Worker("b", {"work": None}, queues=("slow",)), 600)
     reason = await only_reason(connection, await insert(queue="slow"), Code.DUE)
     assert reason.facts["live_pods"] == 1
@@ -322,7 +322,7 @@ async def test_why_tells_where_a_job_runs_and_whether_its_worker_lives(
     job_id = await insert()
     await run(connection, worker, job_id)
     reason = await only_reason(connection, job_id, Code.RUNNING)
-    assert "It runs on pod-1, attempt 1 of 3" in reason.message
+    assert "Running on pod-1, attempt 1 of 3" in reason.message
     assert 500 < reason.facts["lease_seconds"] <= 600
     await retire_worker(connection, worker.id)
     assert f"reactor recover {job_id}" in (await only_reason(connection, job_id, Code.WORKER_DEAD)).message
@@ -368,7 +368,7 @@ async def test_those_who_may_only_look_can_ask(connection: Connection, worker: W
     await only_reason(connection, job_id, Code.DUE)
     assert (await find_job(connection, job_id))["state"] == "pending"
     assert len((await list_jobs(connection)).jobs) == 1
-    assert not (await find_gates(connection)).draining
+    assert not (await find_restrictions(connection)).draining
     await connection.execute("reset role")
 
 
@@ -391,9 +391,9 @@ def test_durations_are_written_and_read_as_people_do() -> None:
         0.5,
     ]
     for text in ("", "soon", "5x", "1h30", "-5", "1e9", "99999d"):
-        with pytest.raises(ValueError, match="no length of time"):
+        with pytest.raises(ValueError, match="not a duration"):
             parse_duration(text)
-    assert [in_words(seconds) for seconds in (0.25, -1, 59, 60, 3600, 3661, 90061, 86400)] == [
+    assert [format_duration(seconds) for seconds in (0.25, -1, 59, 60, 3600, 3661, 90061, 86400)] == [
         "0.2 s",
         "0.0 s",
         "59 s",

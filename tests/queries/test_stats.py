@@ -173,7 +173,7 @@ async def test_durations_over_time_are_those_of_the_busiest_types(connection: Co
 
 async def test_counting_that_takes_too_long_is_given_up_by_the_server(connection: Connection) -> None:
     await insert(connection, 20_000)
-    with pytest.raises(TooMuchToCount, match="less time"):
+    with pytest.raises(TooMuchToCount, match="timed out"):
         await stats(connection, 7, within_seconds=0.001)
     assert await connection.fetchval("show statement_timeout") == "0"
 
