@@ -155,7 +155,7 @@ async def pooled(folder: Path) -> AsyncIterator[tuple[str, str]]:
             f"unix_socket_dir={server.socket_folder}\nlisten_port=6432\nauth_type=any\npool_mode=transaction\n"
         )
         account = server_account()  # it refuses root, as the server does
-        account.own(config)
+        account.take_ownership(config)
         process = subprocess.Popen([program, config], stderr=subprocess.DEVNULL, **account.subprocess_options())
         try:
             await until(lambda: _answers(server.socket_folder / ".s.PGSQL.6432"))

@@ -80,10 +80,9 @@ async def test_it_needs_an_address(database: str, connection: Connection, monkey
         await wait(1)
 
 
-async def test_who_waits_is_woken_by_the_end_and_not_by_the_clock(
-    database: str, connection: Connection, registry: Registry, monkeypatch: pytest.MonkeyPatch
+async def test_the_end_of_a_job_wakes_waiters_without_a_poll(
+    database: str, connection: Connection, registry: Registry
 ) -> None:
-    monkeypatch.setattr(sys.modules["reactor.client.wait"], "_LOOK_SECONDS", 3600)
     began, may_end = asyncio.Event(), asyncio.Event()
 
     @registry.register("work")
@@ -93,7 +92,7 @@ async def test_who_waits_is_woken_by_the_end_and_not_by_the_clock(
 
     job = await submit(connection, "work")
     async with asyncio.timeout(20), Reactor(database, registry=registry):
-        waiting = asyncio.create_task(wait(job.id, database))
+        waiting = asyncio.create_task(wait(job.id, database, poll_seconds=3600))
         while not await _listening(connection):
             await asyncio.sleep(0.01)
         await began.wait()

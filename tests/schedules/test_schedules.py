@@ -15,9 +15,9 @@ from reactor.errors import ScheduleInvalid, ScheduleTwice, ScheduleUnknown, Timi
 from reactor.operate.audit import Operator
 from reactor.operate.schedules import disable, enable, list_schedules, remove, run
 from reactor.pod.in_process import Reactor
-from reactor.schedules.cron import read_timing
+from reactor.schedules.cron import parse_timing
 from reactor.schedules.declaration import declare
-from reactor.schedules.run_due import plan, tick
+from reactor.schedules.run_due import plan_ticks, run_due
 
 Until = Callable[..., Awaitable[Any]]
 
@@ -77,7 +77,7 @@ def tick_of(job: dict[str, Any]) -> datetime:
 
 
 def ticks(cron: str, start: datetime, count: int, zone: str = "Europe/Zurich") -> list[str]:
-    timing, found = read_timing(cron, None, zone, START), [start]
+    timing, found = parse_timing(cron, None, zone, START), [start]
     for _ in range(count):
         found.append(timing.after(found[-1]))
     return [f"{moment:%d %H:%M}" for moment in found[1:]]
@@ -104,7 +104,7 @@ def test_what_falls_into_the_hour_that_comes_twice_runs_once() -> None:
 @pytest.mark.parametrize("eve", [datetime(2026, 3, 28, 12, tzinfo=UTC), datetime(2026, 10, 24, 12, tzinfo=UTC)])
 def test_over_a_change_of_the_clocks_every_moment_has_the_same_ticks(cron: str, eve: datetime) -> None:
     """Whenever a pod happens to look, it finds the same next tick and the same last one."""
-    timing = read_timing(cron, None, "Europe/Zurich", START)
+    timing = parse_timing(cron, None, "Europe/Zurich", START)
     known = [timing.after(eve)]
     while known[-1] < eve + 36 * HOUR:
         known.append(timing.after(known[-1]))
@@ -116,7 +116,7 @@ def test_over_a_change_of_the_clocks_every_moment_has_the_same_ticks(cron: str, 
 
 
 def test_intervals_are_counted_from_their_origin() -> None:
-    timing = read_timing(None, timedelta(minutes=7), "UTC", START)
+    timing = parse_timing(None, timedelta(minutes=7), "UTC", START)
     assert timing.after(START) == START + timedelta(minutes=7)
     assert timing.after(START + timedelta(minutes=20)) == START + timedelta(minutes=21)
     assert timing.latest(START + timedelta(minutes=20)) == START + timedelta(minutes=14)
@@ -124,22 +124,22 @@ def test_intervals_are_counted_from_their_origin() -> None:
 
 
 def test_words_and_seconds_are_understood() -> None:
-    assert read_timing("@daily", None, "UTC", START).after(START) == START + 24 * HOUR
-    assert read_timing("*/10 * * * * *", None, "UTC", START).after(START) == START + timedelta(seconds=10)
+    assert parse_timing("@daily", None, "UTC", START).after(START) == START + 24 * HOUR
+    assert parse_timing("*/10 * * * * *", None, "UTC", START).after(START) == START + timedelta(seconds=10)
 
 
 @pytest.mark.parametrize(
     ("cron", "every", "timezone", "why"),
     [
         ("61 * * * *", None, "UTC", "Bad minute"),
-        ("soon", None, "UTC", "no cron expression"),
+        ("soon", None, "UTC", "not a cron expression"),
         ("0 0 30 2 *", None, "UTC", "day-of-month"),
-        ("0 0 */20 * 1L", None, "UTC", "never due"),
+        ("0 0 */20 * 1L", None, "UTC", "never matches"),
         ("0 3 * * *", None, "Europe/Zurch", "no time zone 'Europe/Zurch'"),
         ("0 3 * * *", None, "../../etc/passwd", "no time zone"),
         ("0 3 * * *", None, "", "no time zone"),
-        (None, timedelta(0), "UTC", "too often"),
-        (None, timedelta(days=4_000_000), "UTC", "too rare"),
+        (None, timedelta(0), "UTC", "too short"),
+        (None, timedelta(days=4_000_000), "UTC", "too long"),
         (None, None, "UTC", "either cron or every"),
         ("0 3 * * *", HOUR, "UTC", "either cron or every"),
     ],
@@ -148,17 +148,17 @@ def test_what_is_never_due_is_refused_with_the_reason(
     cron: str | None, every: timedelta | None, timezone: str, why: str
 ) -> None:
     with pytest.raises(TimingInvalid, match=why):
-        read_timing(cron, every, timezone, START)
+        parse_timing(cron, every, timezone, START)
 
 
 def test_missed_ticks_are_run_once_for_all_of_them_or_once_for_each() -> None:
-    timing = read_timing("0 * * * *", None, "UTC", START)
+    timing = parse_timing("0 * * * *", None, "UTC", START)
     due, now = START + HOUR, START + 5.5 * HOUR
-    once = plan(timing, due, START, now, catch_up=False)
+    once = plan_ticks(timing, due, START, now, catch_up=False)
     assert (once.ticks, once.next) == ([START + 5 * HOUR], START + 6 * HOUR)
-    each = plan(timing, due, START, now, catch_up=True)
+    each = plan_ticks(timing, due, START, now, catch_up=True)
     assert (each.ticks, each.next) == ([START + n * HOUR for n in range(1, 6)], START + 6 * HOUR)
-    some = plan(timing, due, START, now, catch_up=True, most=2)
+    some = plan_ticks(timing, due, START, now, catch_up=True, max_ticks=2)
     assert (some.ticks, some.next) == ([START + HOUR, START + 2 * HOUR], START + 3 * HOUR), "the rest is due still"
 
 
@@ -167,7 +167,7 @@ def test_missed_ticks_are_run_once_for_all_of_them_or_once_for_each() -> None:
 
 async def test_a_new_schedule_waits_for_its_first_tick(connection: Connection) -> None:
     await write(connection)
-    assert 3500 < await tick(connection) <= 3600
+    assert 3500 < await run_due(connection) <= 3600
     row = await read(connection)
     assert row["next_run_at"] == row["created_at"] + HOUR
     assert await jobs(connection) == []
@@ -184,7 +184,7 @@ async def test_a_tick_inserts_the_job_as_the_schedule_says(connection: Connectio
     }
     await write(connection, payload='{"a": 1}', timeout_seconds=9, **options)
     due = await make_due(connection)
-    assert await tick(connection) > 0
+    assert await run_due(connection) > 0
     [job] = await jobs(connection)
     names = (
         "job_type",
@@ -218,7 +218,7 @@ async def test_ten_pods_at_once_run_each_tick_once(database: str, connection: Co
             await connection.execute("update reactor.schedules set next_run_at = clock_timestamp()")
 
             async def until_done(pod: Connection) -> None:
-                while await tick(pod) < 2:
+                while await run_due(pod) < 2:
                     pass
 
             await asyncio.gather(*map(until_done, pods))
@@ -239,10 +239,10 @@ async def test_a_pod_killed_between_the_insert_and_the_update_neither_loses_nor_
     due = await make_due(connection)
     async with connect(database, name="holder") as holder, connect(database, name="victim") as victim:
         await holder.execute("select pg_advisory_lock(1)")
-        dying = asyncio.create_task(tick(victim))
+        dying = asyncio.create_task(run_due(victim))
         its_session = "from pg_stat_activity where application_name = 'victim' and datname = current_database()"
         await until(lambda: connection.fetchval(f"select wait_event_type = 'Lock' {its_session}"))
-        assert await tick(connection) == 1.0, "somebody else has it: look again soon"
+        assert await run_due(connection) == 1.0, "somebody else has it: look again soon"
         await connection.execute(f"select pg_terminate_backend(pid) {its_session}")
         with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
             await dying
@@ -250,11 +250,11 @@ async def test_a_pod_killed_between_the_insert_and_the_update_neither_loses_nor_
         await until(lambda: connection.fetchval(f"select not exists (select {its_session})"))
         assert await jobs(connection) == []
         await holder.execute("select pg_advisory_unlock(1)")
-    assert await tick(connection) > 1
+    assert await run_due(connection) > 1
     assert [job["idempotency_key"] for job in await jobs(connection)] == [
         f"schedule:s:{due.astimezone(UTC).isoformat()}"
     ]
-    assert await tick(connection) > 1
+    assert await run_due(connection) > 1
     assert len(await jobs(connection)) == 1
 
 
@@ -262,11 +262,11 @@ async def test_a_next_time_that_is_set_back_runs_nothing_twice(connection: Conne
     """Also when the job's key is free again: it was cancelled, pruned, or is older than the window."""
     await write(connection)
     due = await make_due(connection)
-    await tick(connection)
+    await run_due(connection)
     for tamper in ("select", "update reactor.jobs set idempotency_key = null"):
         await connection.execute(tamper)
         await connection.execute("update reactor.schedules set next_run_at = $1", due - timedelta(days=3))
-        assert await tick(connection) > 1
+        assert await run_due(connection) > 1
         assert len(await jobs(connection)) == 1
     row = await read(connection)
     assert row["next_run_at"] == row["created_at"] + HOUR
@@ -276,12 +276,12 @@ async def test_a_tick_whose_row_was_reset_is_known_by_its_key(connection: Connec
     """A backup of the table, say: within the window the job answers for its tick."""
     await write(connection)
     due = await make_due(connection)
-    await tick(connection)
+    await run_due(connection)
     [job] = await jobs(connection)
     await connection.execute(
         "update reactor.schedules set next_run_at = $1, last_run_at = null, last_job_id = null", due
     )
-    await tick(connection)
+    await run_due(connection)
     assert [job["id"] for job in await jobs(connection)] == [job["id"]]
     assert (await read(connection))["last_job_id"] == job["id"]
 
@@ -292,7 +292,7 @@ async def test_a_tick_whose_row_was_reset_is_known_by_its_key(connection: Connec
 async def test_after_a_gap_it_runs_once_for_all(connection: Connection) -> None:
     await write(connection, cron="* * * * *")
     await make_due(connection, ago=timedelta(days=60))
-    assert 0 < await tick(connection) <= 60
+    assert 0 < await run_due(connection) <= 60
     assert len(await jobs(connection)) == 1
     row = await read(connection)
     assert row["next_run_at"] - row["last_run_at"] == timedelta(minutes=1), "it stands for the newest of them"
@@ -304,9 +304,9 @@ async def test_with_catch_up_it_runs_once_for_each_in_bounded_transactions(conne
         "update reactor.schedules set created_at = created_at - interval '250 minutes 30 seconds', "
         "next_run_at = created_at - interval '249 minutes 30 seconds'"
     )
-    assert await tick(connection) == 0, "there is more"
+    assert await run_due(connection) == 0, "there is more"
     assert len(await jobs(connection)) == 100
-    while await tick(connection) == 0:
+    while await run_due(connection) == 0:
         pass
     made = await jobs(connection)
     row = await read(connection)
@@ -319,9 +319,9 @@ async def test_what_was_missed_while_disabled_is_not_made_up_for(connection: Con
     await write(connection, catch_up=True)
     await make_due(connection, ago=10 * HOUR)
     assert await disable(connection, "s", ANNE)
-    assert await tick(connection) == float("inf")
+    assert await run_due(connection) == float("inf")
     assert not await enable(connection, "s", ANNE)
-    assert await tick(connection) > 3000
+    assert await run_due(connection) > 3000
     assert await jobs(connection) == []
 
 
@@ -329,11 +329,11 @@ async def test_an_exclusive_schedule_skips_a_tick_while_its_job_is_unfinished(co
     await write(connection, scope="x", exclusive=True)
     for _ in range(3):
         await make_due(connection)
-        await tick(connection)
+        await run_due(connection)
     [job] = await jobs(connection)
     await connection.execute("select reactor.cancel($1, 'x')", [job["id"]])
     await make_due(connection)
-    await tick(connection)
+    await run_due(connection)
     assert len(await jobs(connection)) == 2
 
 
@@ -346,10 +346,10 @@ async def test_an_open_transaction_on_an_exclusive_scope_holds_up_one_schedule_o
         await producer.execute("insert into reactor.jobs (job_type, scope, exclusive) values ('work', 'x', true)")
         await make_due(connection, "a")
         await make_due(connection, "b")
-        assert await tick(connection) == 1.0
+        assert await run_due(connection) == 1.0
         assert (len(await jobs(connection, "a")), len(await jobs(connection, "b"))) == (0, 1)
         await producer.execute("delete from reactor.jobs where scope = 'x'")
-    await tick(connection)
+    await run_due(connection)
     assert len(await jobs(connection, "a")) == 1
 
 
@@ -360,13 +360,13 @@ async def test_a_schedule_that_is_wrong_is_reported_and_stops_no_other(connectio
     await write(connection, "bad cron", cron="61 * * * *")
     await write(connection, "bad zone", cron="0 3 * * *", timezone="Mars/Olympus")
     await write(connection, "good", cron="* * * * *")
-    assert 0 < await tick(connection) <= 60
+    assert 0 < await run_due(connection) <= 60
     listed = {schedule["name"]: schedule["error"] for schedule in await list_schedules(connection)}
     assert "Bad minute" in listed["bad cron"]
     assert "'Mars/Olympus'" in listed["bad zone"]
     assert listed["good"] is None
     await connection.execute("update reactor.schedules set timezone = 'Europe/Zurich' where name = 'bad zone'")
-    await tick(connection)
+    await run_due(connection)
     row = await read(connection, "bad zone")
     assert row["error"] is None
     assert row["next_run_at"] is not None
@@ -375,7 +375,7 @@ async def test_a_schedule_that_is_wrong_is_reported_and_stops_no_other(connectio
 async def test_a_worker_that_starts_reads_again_what_could_not_be_read(connection: Connection) -> None:
     """It may have a newer list of time zones."""
     await write(connection, cron="0 3 * * *", timezone="Mars/Olympus")
-    await tick(connection)
+    await run_due(connection)
     assert (await read(connection))["error"]
     await declare(connection, [])
     assert (await read(connection))["error"] is None
@@ -391,14 +391,14 @@ async def test_a_refused_job_is_reported_and_stops_no_other(connection: Connecti
     for _ in range(2):
         await make_due(connection, "a")
         await make_due(connection, "b")
-        assert await tick(connection) > 1
+        assert await run_due(connection) > 1
         row = await read(connection, "a")
         assert "not today" in row["error"]
         assert row["next_run_at"] is not None, "the next tick tries again"
     assert len(await jobs(connection, "b")) == 2
     await connection.execute("drop trigger no on reactor.jobs")
     await make_due(connection, "a")
-    await tick(connection)
+    await run_due(connection)
     assert (await read(connection, "a"))["error"] is None
 
 
@@ -432,7 +432,7 @@ async def test_declared_schedules_are_written_once_and_operators_switches_stay(
     registry.schedule("nightly", "work", cron="0 3 * * *", timezone="Europe/Zurich", payload={"a": 1}, tags=["t"])
     registry.schedule("often", "work", every=timedelta(minutes=5), scope="x", exclusive=True)
     await declare(connection, registry.schedules)
-    await tick(connection)
+    await run_due(connection)
     await disable(connection, "nightly", ANNE)
     version = "select array_agg(xmin::text order by name) from reactor.schedules"
     before = await connection.fetchval(version)
@@ -451,9 +451,9 @@ async def test_declared_schedules_are_written_once_and_operators_switches_stay(
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"cron": "0 25 * * *"}, "'nightly' can't be used: '0 25 \\* \\* \\*' is no cron expression"),
+        ({"cron": "0 25 * * *"}, "'nightly' can't be used: '0 25 \\* \\* \\*' is not a cron expression"),
         ({"cron": "0 3 * * *", "timezone": "Zurich"}, "no time zone 'Zurich'"),
-        ({"every": 0.1}, "too often"),
+        ({"every": 0.1}, "too short"),
         ({}, "either cron or every"),
         ({"every": 60, "payload": {"a": object()}}, "not JSON serializable"),
         ({"every": 60, "exclusive": True}, "no scope"),
@@ -462,7 +462,7 @@ async def test_declared_schedules_are_written_once_and_operators_switches_stay(
         ({"every": 60, "max_attempts": 0}, "max_attempts"),
         ({"every": 60, "timeout_seconds": 0}, "timeout_seconds"),
         ({"every": 60, "tags": ["t"] * 50}, "too many tags"),
-        ({"every": 60, "queue": ""}, "'' is no name"),
+        ({"every": 60, "queue": ""}, "'' is not a valid name"),
     ],
 )
 def test_a_declaration_that_makes_no_sense_is_refused_where_it_is_written(options: dict[str, Any], why: str) -> None:
@@ -610,7 +610,7 @@ async def test_a_worker_role_may_do_all_of_this(connection: Connection, registry
     await connection.execute("set role reactor_worker")
     await declare(connection, registry.schedules)
     await make_due(connection)
-    await tick(connection)
+    await run_due(connection)
     await disable(connection, "s", ANNE)
     await run(connection, "s", ANNE)
     await remove(connection, "s", ANNE)

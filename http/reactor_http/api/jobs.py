@@ -5,7 +5,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from reactor.client.submit_unless_draining import accept
+from reactor.client.submit_unless_draining import submit_unless_draining
 from reactor.database.connection import Connection
 from reactor.errors import JobUnknown
 from reactor.queries.jobs import Filters, find_job_as_stored, list_jobs
@@ -26,7 +26,7 @@ _STORED = ("payload", "result", "dependencies", "earlier_attempts")
 async def submit_job(request: Request) -> Response:
     sent = await read_body(request, JobSent)
     async with edge_of(request).connection() as connection:
-        made = await accept(connection, sent.new_job())
+        made = await submit_unless_draining(connection, sent.new_job())
         job = None if made.outcome == "created" else await listed(connection, made.id)
     if made.outcome == "busy":
         raise busy(made.id, job)

@@ -3,7 +3,7 @@
 from starlette.requests import Request
 from starlette.responses import Response
 
-from reactor.client.submit_unless_draining import accept_pipeline
+from reactor.client.submit_unless_draining import submit_pipeline_unless_draining
 from reactor.queries.pipelines import PipelineFilters, find_whole_pipeline, list_pipelines
 from reactor_http.api import responses
 from reactor_http.api.access import Permission
@@ -19,7 +19,7 @@ from reactor_http.state import edge_of
 async def submit_pipeline(request: Request) -> Response:
     pipeline, names = plan(await read_body(request, PipelineSent, check=check_needs))
     async with edge_of(request).connection() as connection:
-        made = await accept_pipeline(connection, pipeline)
+        made = await submit_pipeline_unless_draining(connection, pipeline)
         other = made.in_the_way
         job = await listed(connection, other.id) if other else None
     if other and made.outcome == "busy":
