@@ -20,9 +20,11 @@ YEARS = (2024, 2025, 2026)
 async def ingest(job: Job, ctx: Context) -> dict[str, Any]:
     """Pretends to read a file and reports its progress."""
     rows = int(job.payload.get("rows", 1000))
-    for done in range(0, rows, max(1, rows // 20)):
-        await ctx.progress(done / rows, f"{done} of {rows} rows read")
+    chunk = max(1, rows // 20)
+    for start in range(0, rows, chunk):
         await asyncio.sleep(0.1)
+        done = min(start + chunk, rows)
+        await ctx.progress(done / rows, f"{done} of {rows} rows read")
     return {"rows": rows}
 
 

@@ -16,10 +16,6 @@ from reactor.embedded.locate import Location
 from reactor.errors import DatabaseUnreachable, ReactorError, ServerUnsupported
 from reactor.settings import unknown_settings
 
-_CLOCK_TOLERANCE_SECONDS = 2.0
-_OLD_TRANSACTION_SECONDS = 300.0
-_NOTIFICATION_SECONDS = 2.0
-
 
 class Level(StrEnum):
     OK = "ok"
@@ -35,7 +31,21 @@ class Finding:
     remedy: str = ""
 
 
-async def diagnose(location: Location, environment: Mapping[str, str]) -> AsyncIterator[Finding]:
+@dataclass(frozen=True)
+class Limits:
+    """Values beyond which a check reports a finding."""
+
+    clock_skew_seconds: float = 2.0
+    old_transaction_seconds: float = 300.0
+    notification_seconds: float = 2.0
+
+
+DEFAULT_LIMITS = Limits()
+
+
+async def diagnose(
+    location: Location, environment: Mapping[str, str], limits: Limits = DEFAULT_LIMITS
+) -> AsyncIterator[Finding]:
     """Yields findings as the checks complete. Stops early if the server can't be reached."""
     for finding in _settings(environment):
         yield finding
@@ -45,10 +55,10 @@ async def diagnose(location: Location, environment: Mapping[str, str]) -> AsyncI
             yield _server(location, facts)
             yield await _schema(connection)
             yield _privileges(facts)
-            yield _clock(skew_seconds)
+            yield _clock(skew_seconds, limits)
             yield _pooler(location, connection, facts)
-            yield await _notifications(location)
-            async for finding in _vacuum(connection, facts):
+            yield await _notifications(location, limits)
+            async for finding in _vacuum(connection, facts, limits):
                 yield finding
     except (DatabaseUnreachable, ServerUnsupported) as error:
         yield Finding("server", Level.PROBLEM, error.message, error.remedy)
@@ -120,9 +130,9 @@ def _privileges(facts: asyncpg.Record) -> Finding:
     )
 
 
-def _clock(skew_seconds: float) -> Finding:
+def _clock(skew_seconds: float, limits: Limits) -> Finding:
     ahead = f"{abs(skew_seconds):.3f} s {'behind' if skew_seconds > 0 else 'ahead of'} the database's"
-    if abs(skew_seconds) <= _CLOCK_TOLERANCE_SECONDS:
+    if abs(skew_seconds) <= limits.clock_skew_seconds:
         return Finding("clock", Level.OK, f"this machine's clock is {ahead}.")
     return Finding(
         "clock",
@@ -150,7 +160,7 @@ def _pooler(location: Location, connection: Connection, facts: asyncpg.Record) -
     )
 
 
-async def _notifications(location: Location) -> Finding:
+async def _notifications(location: Location, limits: Limits) -> Finding:
     channel = f"reactor_doctor_{uuid4().hex}"
     arrived = anyio.Event()
     try:
@@ -163,7 +173,7 @@ async def _notifications(location: Location) -> Finding:
             async with connect(location.url, name="reactor doctor", prepares=False) as notifier:
                 started = time.perf_counter()
                 await notifier.execute("select pg_notify($1, '')", channel)
-                with anyio.move_on_after(_NOTIFICATION_SECONDS):
+                with anyio.move_on_after(limits.notification_seconds):
                     await arrived.wait()
                 took_ms = (time.perf_counter() - started) * 1000
             await listener.remove_listener(channel, receive)
@@ -174,12 +184,12 @@ async def _notifications(location: Location) -> Finding:
     return Finding(
         "notifications",
         Level.PROBLEM,
-        f"none received within {_NOTIFICATION_SECONDS:g} s: jobs would wait for the next poll.",
+        f"none received within {limits.notification_seconds:g} s: jobs would wait for the next poll.",
         "Set REACTOR_LISTEN_URL to the server's own URL, bypassing any pooler.",
     )
 
 
-async def _vacuum(connection: Connection, facts: asyncpg.Record) -> AsyncIterator[Finding]:
+async def _vacuum(connection: Connection, facts: asyncpg.Record, limits: Limits) -> AsyncIterator[Finding]:
     usage = facts["notification_queue_usage"]
     if usage > 0.5:
         yield Finding(
@@ -188,7 +198,7 @@ async def _vacuum(connection: Connection, facts: asyncpg.Record) -> AsyncIterato
             f"the server's notification queue is {usage:.0%} full. Inserts fail when it is full.",
             "End the session that listens inside a long transaction (see below or pg_stat_activity).",
         )
-    holders = await connection.fetch(statements.OLDEST_TRANSACTIONS, _OLD_TRANSACTION_SECONDS)
+    holders = await connection.fetch(statements.OLDEST_TRANSACTIONS, limits.old_transaction_seconds)
     for holder in holders:
         age = f" for {holder['age_seconds'] / 60:.0f} min" if holder["age_seconds"] is not None else ""
         yield Finding(
@@ -198,6 +208,5 @@ async def _vacuum(connection: Connection, facts: asyncpg.Record) -> AsyncIterato
             f"If it is not needed, run: {holder['remedy']};",
         )
     if not holders:
-        yield Finding(
-            "vacuum", Level.OK, f"not held back by any transaction older than {_OLD_TRANSACTION_SECONDS / 60:.0f} min."
-        )
+        minutes = limits.old_transaction_seconds / 60
+        yield Finding("vacuum", Level.OK, f"not held back by any transaction older than {minutes:.0f} min.")

@@ -1,4 +1,4 @@
-"""What pip installs works outside the checkout."""
+"""The installed package works outside the checkout."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from the source distribution, as pip does."""
+    """The wheel, built from the source distribution as pip does."""
     folder = tmp_path_factory.mktemp("package")
     run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", folder, cwd=ROOT)
     [sdist] = folder.glob("*.tar.gz")
@@ -32,7 +32,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return wheel
 
 
-def test_the_wheel_carries_sql_migrations_and_page(wheel: Path) -> None:
+def test_the_wheel_contains_sql_migrations_and_page(wheel: Path) -> None:
     inside = set(zipfile.ZipFile(wheel).namelist())
     for folder, target in [
         ("sql", "reactor/sql"),
@@ -51,7 +51,7 @@ def test_an_installed_wheel_works_outside_the_checkout(wheel: Path, tmp_path: Pa
     python = home / "bin" / "python"
     site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path).strip())
     zipfile.ZipFile(wheel).extractall(site)
-    # The dependencies of this environment, without its editable reactor: a .pth's own .pth files are not read.
+    # The dependencies of this environment without its editable reactor, since .pth files in there are not read.
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     assert Path(run(python, "-c", "import reactor; print(reactor.__file__)", cwd=tmp_path).strip()).is_relative_to(home)
     assert "create schema reactor" in run(python, "-m", "reactor", "migrate", "--sql", cwd=tmp_path)

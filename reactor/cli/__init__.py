@@ -59,7 +59,7 @@ class _Commands(click.Group):
     help="Minimum level of log records. They go to standard error, as JSON lines unless it is a terminal.",
 )
 def cli(log_level: str) -> None:
-    """Runs jobs and pipelines on PostgreSQL: insert a row, and a pod runs it.
+    """Run jobs and pipelines on PostgreSQL: insert a row, and a pod runs it.
 
     \b
     Try it with an embedded PostgreSQL:

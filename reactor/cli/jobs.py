@@ -60,7 +60,7 @@ def jobs(job_id: int | None, limit: int, before: int | None, as_json: bool, **fi
 @click.argument("job_id", metavar="ID", type=JOB_ID)
 @json_option
 def why(job_id: int, as_json: bool) -> None:
-    """Explain why a job is not running, where it is running, or how it ended.
+    """Explain why a job is not running, or how it ended.
 
     \b
       reactor why 17

@@ -18,7 +18,7 @@ from reactor.settings import read_settings
 )
 @click.option("--yes", is_flag=True, help="Don't ask for confirmation of --down-to.")
 def migrate(sql: bool, down_to: str | None, yes: bool) -> None:
-    """Create or upgrade the tables to the revision that this version of reactor needs.
+    """Create or upgrade the tables.
 
     Any number of pods may run this at the same time: one migrates, the others wait. A failed migration changes
     nothing and can be run again. The database user must be a member of reactor_owner, or be allowed to create roles

@@ -48,16 +48,17 @@ def prune(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Remove pipelines that ended long ago, with their steps and attempts.
+    """Remove pipelines that ended long ago.
 
     \b
       reactor prune --days 30
       reactor prune --days 7 --state completed --dry-run
       reactor prune --days 30 --every day      the pods prune every night
 
-    A pipeline is removed when all of its jobs ended long enough ago. Pods keep claiming jobs during the removal. It can
-    be interrupted and run again; batches that were removed stay removed. `reactor schedules` lists the schedule that
-    --every creates; `reactor schedules remove reactor.prune` deletes it.
+    A pipeline is removed, with its jobs, steps and attempts, when all of its jobs ended long enough ago. Pods keep
+    claiming jobs meanwhile. The command can be interrupted and run again, since it removes batch by batch.
+
+    `reactor schedules` lists the schedule that --every creates; `reactor schedules remove reactor.prune` deletes it.
     """
     retention = Retention.from_payload(
         {"days": days, "keep_current": keep_current, "archive": archive} | ({"states": states} if states else {})

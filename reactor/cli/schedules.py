@@ -74,7 +74,7 @@ def remove(name: str) -> None:
 @name_argument
 @json_option
 def run(name: str, as_json: bool) -> None:
-    """Submit one job of a schedule now, even if the schedule is disabled."""
+    """Submit one job of a schedule now. The schedule may be disabled."""
     job_id, outcome = run_connected(lambda connection: actions.run(connection, name, current_operator()))
     if as_json:
         print_json({"id": job_id, "outcome": outcome})

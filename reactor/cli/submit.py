@@ -97,7 +97,7 @@ def read_timeout(value: str) -> float:
 @click.option("--pipeline", "pipeline_id", type=click.UUID, help="Pipeline to add the job to.  [default: a new one]")
 @json_option
 def submit(run_after: datetime | None, delay: float | None, as_json: bool, **options: Any) -> None:
-    """Submit a job of the given TYPE with a JSON object as its payload.
+    """Submit a job. TYPE selects its handler; JSON is an object, the payload.
 
     \b
       reactor submit csv_ingest '{"file": "a.csv"}'

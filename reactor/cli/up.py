@@ -29,14 +29,14 @@ DEMO = "reactor.demo"
 @address_options
 @click.pass_context
 def up(context: click.Context, app: str, demo: bool | None, host: str | None, port: int | None) -> None:
-    """Start everything on this machine: PostgreSQL, migrations, one pod, HTTP server. Ctrl-C stops it.
+    """Start PostgreSQL, a pod and the HTTP server on this machine.
 
     \b
       reactor up
       reactor up --app handlers --port 9000
 
-    Without REACTOR_DATABASE_URL, an embedded PostgreSQL is started; its data is kept until the next start.
-    The exit codes are those of `reactor worker`.
+    Migrates the database first. Ctrl-C stops everything. Without REACTOR_DATABASE_URL, an embedded PostgreSQL is used;
+    its data is kept between runs. The exit codes are those of `reactor worker`.
     """
     settings = read_settings(host=host, port=port)
     with_demo = app == DEMO if demo is None else demo

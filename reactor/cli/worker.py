@@ -50,7 +50,9 @@ def worker(
     health_port: int | None,
     health_host: str | None,
 ) -> None:
-    """Run a pod: claim and run the jobs that the app has handlers for.
+    """Run a pod, which claims and runs jobs.
+
+    It claims jobs of the types that the app has handlers for.
 
     \b
     handlers.py:

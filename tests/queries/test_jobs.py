@@ -63,7 +63,7 @@ async def only_reason(connection: Connection, job_id: int, code: Code) -> Reason
     return reason
 
 
-async def test_the_newest_jobs_come_first_and_pages_follow_each_other(connection: Connection, insert: Insert) -> None:
+async def test_jobs_are_listed_newest_first_in_pages(connection: Connection, insert: Insert) -> None:
     """J14: the most recent."""
     ids = [await insert() for _ in range(5)]
     first = await list_jobs(connection, limit=2)
@@ -75,7 +75,7 @@ async def test_the_newest_jobs_come_first_and_pages_follow_each_other(connection
     assert ([job["id"] for job in last.jobs], last.before) == ([ids[0]], None)
 
 
-async def test_a_page_that_is_just_full_is_the_last(connection: Connection, insert: Insert) -> None:
+async def test_an_exactly_full_page_can_be_the_last(connection: Connection, insert: Insert) -> None:
     await insert()
     assert (await list_jobs(connection, limit=1)).before is None
 
@@ -97,8 +97,8 @@ async def test_a_page_scans_a_limited_number_of_jobs_and_returns_where_to_contin
     assert [job["id"] for job in running.jobs] == [ids[0]]
 
 
-async def test_jobs_are_found_by_every_filter(connection: Connection, worker: Worker, insert: Insert) -> None:
-    """J14: running, and by what a job is."""
+async def test_every_filter_finds_its_jobs(connection: Connection, worker: Worker, insert: Insert) -> None:
+    """J14: running jobs, and jobs by their attributes."""
     pipeline = uuid4()
     running = await insert(queue="fast", scope="year=2026", tags=["a", "b"], pipeline_id=pipeline)
     await run(connection, worker, running)
@@ -126,10 +126,10 @@ async def test_jobs_are_found_by_every_filter(connection: Connection, worker: Wo
         (Filters(pipeline_id=UUID(int=1)), "jobs_pipeline"),
     ],
 )
-async def test_states_of_few_jobs_and_pipelines_are_found_by_their_index_whatever_was_asked_before(
+async def test_rare_states_and_pipelines_use_their_index_despite_cached_plans(
     connection: Connection, filters: Filters, index: str
 ) -> None:
-    """The server may keep one plan for all values of a statement that it has seen often."""
+    """The server may cache a generic plan for a statement that it has run often."""
     await connection.execute(
         "insert into reactor.jobs (job_type) select 'work' from generate_series(1, 5000); analyze reactor.jobs"
     )
@@ -142,7 +142,7 @@ async def test_states_of_few_jobs_and_pipelines_are_found_by_their_index_whateve
         assert await connection.fetchval(scans, index) > before
 
 
-async def test_a_job_is_found_with_steps_attempts_and_what_it_waits_for(
+async def test_a_job_is_found_with_its_steps_attempts_and_dependencies(
     connection: Connection, worker: Worker, insert: Insert
 ) -> None:
     """J14: by id; J4: every detail with its error."""
@@ -163,19 +163,21 @@ async def test_a_job_is_found_with_steps_attempts_and_what_it_waits_for(
     assert second["dependencies"] == [{"depends_on": first, "needs": "completed", "state": "pending"}]
 
 
-async def test_a_payload_that_python_can_not_read_is_shown_as_text(connection: Connection, insert: Insert) -> None:
+async def test_a_payload_that_python_can_not_decode_is_returned_as_text(connection: Connection, insert: Insert) -> None:
     job_id = await insert(payload='{"n": ' + "9" * 5000 + "}")
     assert "999" in (await find_job(connection, job_id))["payload"]
 
 
-async def test_an_unknown_job_is_an_error_that_says_so(connection: Connection) -> None:
+async def test_an_unknown_job_raises_job_unknown(connection: Connection) -> None:
     with pytest.raises(JobUnknown):
         await find_job(connection, 5)
     with pytest.raises(JobUnknown):
         await why(connection, 5)
 
 
-async def test_the_gates_tell_what_is_paused_or_limited(connection: Connection, worker: Worker, insert: Insert) -> None:
+async def test_restrictions_list_paused_and_limited_queues(
+    connection: Connection, worker: Worker, insert: Insert
+) -> None:
     assert (await find_restrictions(connection)).queues == []
     await connection.execute("insert into reactor.queues values ('a', true, null), ('b', false, 3), ('c', false, null)")
     await run(connection, worker, await insert(queue="b"))
@@ -187,14 +189,14 @@ async def test_the_gates_tell_what_is_paused_or_limited(connection: Connection, 
     ]
 
 
-async def test_why_a_due_job_waits_for_a_pod_with_room(connection: Connection, worker: Worker, insert: Insert) -> None:
+async def test_why_a_ready_job_waits_for_a_free_slot(connection: Connection, worker: Worker, insert: Insert) -> None:
     await run(connection, worker, await insert())
     reason = await only_reason(connection, await insert(), Code.DUE)
     assert reason.facts == {"live_pods": 1, "held": 1, "capacity": 10}
     assert "1 of 10 slots" in reason.message
 
 
-async def test_why_not_before_its_time(connection: Connection, worker: Worker, insert: Insert) -> None:
+async def test_why_a_job_is_not_due(connection: Connection, worker: Worker, insert: Insert) -> None:
     later = await connection.fetchval("select clock_timestamp() + interval '2 hours 30 minutes'")
     reason = await only_reason(connection, await insert(run_after=later), Code.NOT_DUE)
     assert "in 2 h 30 min" in reason.message or "in 2 h 29 min" in reason.message
@@ -205,7 +207,7 @@ async def test_why_not_before_its_time(connection: Connection, worker: Worker, i
     assert (await only_reason(connection, never, Code.NOT_DUE)).facts == {"in_seconds": None}
 
 
-async def test_why_it_waits_for_others_names_ten_of_them(
+async def test_why_names_ten_dependencies_of_a_waiting_job(
     connection: Connection, worker: Worker, insert: Insert
 ) -> None:
     needed = [await insert() for _ in range(12)]
@@ -219,13 +221,17 @@ async def test_why_it_waits_for_others_names_ten_of_them(
     assert (await only_reason(connection, one, Code.DEPENDENCIES)).message == f"Waiting for job {needed[1]} (running)."
 
 
-async def test_why_it_waits_although_nothing_is_open(connection: Connection, worker: Worker, insert: Insert) -> None:
+async def test_why_a_job_waits_although_its_dependencies_are_met(
+    connection: Connection, worker: Worker, insert: Insert
+) -> None:
     job_id = await insert()
     await connection.execute("update reactor.jobs set state = 'waiting' where id = $1", job_id)
     await only_reason(connection, job_id, Code.WAITS_FOR_NOTHING)
 
 
-async def test_why_its_scope_is_busy_names_job_and_pod(connection: Connection, worker: Worker, insert: Insert) -> None:
+async def test_why_names_the_job_and_pod_that_hold_the_scope(
+    connection: Connection, worker: Worker, insert: Insert
+) -> None:
     holder, job_id = await insert(scope="s"), await insert(scope="s")
     await run(connection, worker, holder)
     reason = await only_reason(connection, job_id, Code.SCOPE_BUSY)
@@ -251,7 +257,9 @@ async def test_why_a_cancelled_job_still_holds_the_scope(
     assert "is dead" in (await reasons(connection, job_id))[Code.SCOPE_BUSY].message
 
 
-async def test_why_it_is_not_its_turn_in_a_free_scope(connection: Connection, worker: Worker, insert: Insert) -> None:
+async def test_why_a_job_waits_for_its_turn_in_a_free_scope(
+    connection: Connection, worker: Worker, insert: Insert
+) -> None:
     ahead, job_id = await insert(scope="s"), await insert(scope="s")
     await connection.execute("update reactor.jobs set parked = true where id = $1", job_id)
     reason = await only_reason(connection, job_id, Code.SCOPE_TURN)
@@ -260,7 +268,7 @@ async def test_why_it_is_not_its_turn_in_a_free_scope(connection: Connection, wo
     assert (await only_reason(connection, job_id, Code.SCOPE_TURN)).facts["ahead_id"] is None
 
 
-async def test_why_a_paused_or_full_queue_gives_nothing(connection: Connection, worker: Worker, insert: Insert) -> None:
+async def test_why_a_queue_is_paused_or_at_its_limit(connection: Connection, worker: Worker, insert: Insert) -> None:
     await run(connection, worker, await insert(queue="q"))
     job_id = await insert(queue="q")
     await connection.execute("insert into reactor.queues (name, max_running) values ('q', 1)")
@@ -275,7 +283,7 @@ async def test_why_nothing_runs_while_draining(connection: Connection, worker: W
     await only_reason(connection, await insert(), Code.DRAINING)
 
 
-async def test_why_nobody_has_its_handler(connection: Connection, worker: Worker, insert: Insert) -> None:
+async def test_why_no_pod_has_the_handler(connection: Connection, worker: Worker, insert: Insert) -> None:
     reason = await only_reason(connection, await insert(job_type="report"), Code.NO_HANDLER)
     assert reason.message == "The only live pod has no handler for report."
     assert reason.facts["live_pods"] == 1
@@ -283,12 +291,12 @@ async def test_why_nobody_has_its_handler(connection: Connection, worker: Worker
     assert "No pod is alive" in (await only_reason(connection, await insert(), Code.NO_HANDLER)).message
 
 
-async def test_why_a_silent_pod_does_not_count(connection: Connection, insert: Insert) -> None:
+async def test_why_ignores_pods_without_a_heartbeat(connection: Connection, insert: Insert) -> None:
     await register_worker(connection, Worker("silent", {"work": None}), 0)
     assert (await only_reason(connection, await insert(), Code.NO_HANDLER)).facts["live_pods"] == 0
 
 
-async def test_why_nobody_works_on_its_queue(connection: Connection, insert: Insert) -> None:
+async def test_why_no_pod_works_on_the_queue(connection: Connection, insert: Insert) -> None:
     await register_worker(connection, Worker("a", {"work": None}, queues=("fast",)), 600)
     assert (
         "No live pod works on the queue slow."
@@ -303,11 +311,11 @@ async def test_why_nobody_works_on_its_queue(connection: Connection, insert: Ins
 
 
 async def test_why_a_job_without_a_type_never_runs(connection: Connection, worker: Worker, insert: Insert) -> None:
-    """D14: rows without job_type are left alone."""
+    """D14: rows without job_type are ignored."""
     await only_reason(connection, await insert(job_type=None), Code.NO_JOB_TYPE)
 
 
-async def test_why_its_attempts_are_used_up(connection: Connection, worker: Worker, insert: Insert) -> None:
+async def test_why_attempts_are_used_up(connection: Connection, worker: Worker, insert: Insert) -> None:
     job_id = await insert()
     await end(connection, worker, job_id, Errored("no", retry_after_seconds=0))
     await connection.execute("update reactor.jobs set max_attempts = 1 where id = $1", job_id)
@@ -316,7 +324,7 @@ async def test_why_its_attempts_are_used_up(connection: Connection, worker: Work
     assert await claim_one(connection, worker, job_id) is None
 
 
-async def test_why_tells_where_a_job_runs_and_whether_its_worker_lives(
+async def test_why_shows_the_pod_of_a_running_job_and_whether_its_worker_is_alive(
     connection: Connection, worker: Worker, insert: Insert
 ) -> None:
     job_id = await insert()
@@ -328,7 +336,7 @@ async def test_why_tells_where_a_job_runs_and_whether_its_worker_lives(
     assert f"reactor recover {job_id}" in (await only_reason(connection, job_id, Code.WORKER_DEAD)).message
 
 
-async def test_why_tells_how_a_job_ended(connection: Connection, worker: Worker, insert: Insert) -> None:
+async def test_why_shows_how_a_job_ended(connection: Connection, worker: Worker, insert: Insert) -> None:
     for outcome, code, words in (
         (Completed({}, "all 7 days"), Code.COMPLETED, "all 7 days"),
         (Partial({}, "2 of 7 days"), Code.PARTIAL, "in part"),
@@ -339,7 +347,7 @@ async def test_why_tells_how_a_job_ended(connection: Connection, worker: Worker,
         assert words in (await only_reason(connection, job_id, code)).message
 
 
-async def test_why_it_was_cancelled_names_the_job_that_broke_it(
+async def test_why_names_the_job_that_caused_a_cancellation(
     connection: Connection, worker: Worker, insert: Insert
 ) -> None:
     first = await insert()
@@ -350,7 +358,7 @@ async def test_why_it_was_cancelled_names_the_job_that_broke_it(
     assert f"reactor retry {first}" in reason.message
 
 
-async def test_several_reasons_are_told_at_once(connection: Connection, insert: Insert) -> None:
+async def test_why_lists_all_applicable_reasons(connection: Connection, insert: Insert) -> None:
     await connection.execute("update reactor.settings set draining = true")
     await connection.execute("insert into reactor.queues (name, paused) values ('default', true)")
     waiting = await insert(after=[await insert()])
@@ -362,7 +370,7 @@ async def test_several_reasons_are_told_at_once(connection: Connection, insert: 
     }
 
 
-async def test_those_who_may_only_look_can_ask(connection: Connection, worker: Worker, insert: Insert) -> None:
+async def test_a_viewer_may_run_all_queries(connection: Connection, worker: Worker, insert: Insert) -> None:
     job_id = await insert(scope="s")
     await connection.execute("set role reactor_viewer")
     await only_reason(connection, job_id, Code.DUE)
@@ -380,7 +388,7 @@ def test_every_reason_is_tested_and_documented() -> None:
         assert f"`{code}`" in page
 
 
-def test_durations_are_written_and_read_as_people_do() -> None:
+def test_durations_are_parsed_and_formatted() -> None:
     assert [parse_duration(text) for text in ("90", "45s", "5m", "1h30m", "1h 30m", "2D", "0.5")] == [
         90,
         45,
