@@ -8,7 +8,6 @@ import shlex
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -20,6 +19,7 @@ from reactor.lifecycle.claim import claim_one
 from reactor.lifecycle.lease import Worker, retire_worker
 from reactor.queries.jobs import list_jobs
 from tests.support.command import Done, call
+from tests.support.jobs import insert
 
 Reactor = Callable[..., Done]
 
@@ -32,14 +32,6 @@ HOSTILE = "\x1b[2J\x1b[31m[red]x[/red]\x07\u202e\u009b1m\r[link=http://evil]"
 def reactor(database: str) -> Reactor:
     """Calls a command with this test's database."""
     return lambda *arguments, **options: call(*arguments, database_url=database, **options)
-
-
-async def insert(connection: Connection, **columns: Any) -> int:
-    columns = {"job_type": "work"} | columns
-    names, places = ", ".join(columns), ", ".join(f"${n}" for n in range(1, len(columns) + 1))
-    statement = f"insert into reactor.jobs ({names}) values ({places}) returning id"
-    identity: int = await connection.fetchval(statement, *columns.values())
-    return identity
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -17,19 +17,12 @@ from reactor.lifecycle.lease import Worker, register_worker, retire_worker
 from reactor.lifecycle.settle import settle
 from reactor.operate import Operator, cancel, drain, limit, pause, recover, resume, retry
 from reactor.outcome import Completed, Ending, Failed
+from tests.support.jobs import insert
 
 Row = Callable[[int], Awaitable[dict[str, Any]]]
 Until = Callable[..., Awaitable[Any]]
 
 ANNE = Operator("anne@host", "cli")
-
-
-async def insert(connection: Connection, **columns: Any) -> int:
-    columns = {"job_type": "work"} | columns
-    names, places = ", ".join(columns), ", ".join(f"${n}" for n in range(1, len(columns) + 1))
-    statement = f"insert into reactor.jobs ({names}) values ({places}) returning id"
-    identity: int = await connection.fetchval(statement, *columns.values())
-    return identity
 
 
 async def run(connection: Connection, worker: Worker, job_id: int) -> Job:
