@@ -11,11 +11,11 @@ Result = TypeVar("Result")
 
 async def first_of(*awaitables: Awaitable[Any]) -> None:
     """Returns when one of them is done. The remaining coroutines are cancelled; tasks keep running."""
-    given = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
+    futures = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
     try:
-        await asyncio.wait(given, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for future, awaitable in zip(given, awaitables, strict=True):
+        for future, awaitable in zip(futures, awaitables, strict=True):
             if future is not awaitable:
                 future.cancel()
 

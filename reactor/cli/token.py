@@ -49,11 +49,11 @@ def token(name: str, allow: list[Permission], as_json: bool) -> None:
     (comma-separated) or to the file named by REACTOR_TOKENS_FILE (one per line). Servers reread that file when it
     changes; removing an entry revokes its token. Two tokens may have the same name, so that one can replace the other.
     """
-    made, entry = make_token(name, allow)
+    secret, entry = make_token(name, allow)
     if as_json:
-        print_json({"name": name, "permissions": allow, "token": made, "entry": entry})
+        print_json({"name": name, "permissions": allow, "token": secret, "entry": entry})
         return
-    click.echo(f"token  {made}")
+    click.echo(f"token  {secret}")
     click.echo(f"entry  {entry}")
     click.echo(
         "\nClients send the token as `Authorization: Bearer TOKEN`. It is not shown again."

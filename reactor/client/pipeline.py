@@ -104,8 +104,8 @@ class Pipeline:
 
 
 def submitted_pipeline(rows: Rows) -> SubmittedPipeline:
-    answers = [Submitted(*row[1:]) for row in rows]
-    for answer in answers:
-        if answer.outcome != "created":
-            return SubmittedPipeline(answer.pipeline_id, [], answer.outcome, answer)
-    return SubmittedPipeline(answers[0].pipeline_id, [answer.id for answer in answers], "created")
+    jobs = [Submitted(*row[1:]) for row in rows]
+    for job in jobs:
+        if job.outcome != "created":
+            return SubmittedPipeline(job.pipeline_id, [], job.outcome, job)
+    return SubmittedPipeline(jobs[0].pipeline_id, [job.id for job in jobs], "created")

@@ -1,6 +1,6 @@
 """An embedded PostgreSQL: installed by pip, shared by the processes of a machine, stopped after the last of them.
 
-Imports `database`. Imported by the command line, `testing` and `doctor`.
+Imports `database`. Imported by `testing`, `doctor` and the command line.
 """
 
 from reactor.embedded.binaries import installed_versions

@@ -66,10 +66,10 @@ async def retry(connection: Connection, ids: Iterable[int], by: Operator) -> Cha
         try:
             return await transact(connection, restart)
         except asyncpg.UniqueViolationError:
-            taken = await connection.fetchrow(statements.EXCLUSIVE_HOLDERS, requested)
+            conflict = await connection.fetchrow(statements.EXCLUSIVE_HOLDERS, requested)
         # None if the holder of the scope has ended since: then try again.
-        if taken:
-            refused = ScopeTaken(taken["id"], taken["scope"], taken["holder_id"])
+        if conflict:
+            refused = ScopeTaken(conflict["id"], conflict["scope"], conflict["holder_id"])
             await write_audit(
                 connection, by, "retry", _target(requested), {"ids": requested, "refused": refused.message}
             )
@@ -104,8 +104,8 @@ async def recover(connection: Connection, job_id: int, by: Operator) -> None:
     """Takes a running job from a dead worker. It becomes ready immediately, with a fresh quota of attempts."""
 
     async def take_from_worker() -> ReactorError | None:
-        taken = await connection.fetchrow(statements.RECOVER, job_id)
-        refused = None if taken else _not_recoverable(job_id, await connection.fetchrow(statements.HOLDER, job_id))
+        recovered = await connection.fetchrow(statements.RECOVER, job_id)
+        refused = None if recovered else _not_recoverable(job_id, await connection.fetchrow(statements.HOLDER, job_id))
         details = {"refused": refused.message} if refused else {"recovered": True}
         await write_audit(connection, by, "recover", str(job_id), details)
         return refused
