@@ -97,7 +97,7 @@ def _message(job: Row) -> str:
         attempt = f", attempt {job['attempts']}" if job["attempts"] > 1 else ""
         return f"on {printable(job['locked_by'])}{attempt}  {printable(job['status_message'] or '')}".rstrip()
     if job["state"] == "waiting":
-        return f"for {job['waiting_on']:,} job{'' if job['waiting_on'] == 1 else 's'}"
+        return f"waiting for {job['waiting_on']:,} job{'' if job['waiting_on'] == 1 else 's'}"
     return printable(first_line(job["error"] or job["status_message"] or ""))
 
 
