@@ -13,6 +13,8 @@ from reactor.job import JobState
 
 
 class Finished(NamedTuple):
+    """How a job ended."""
+
     id: int
     state: JobState
     result: dict[str, Any] | None

@@ -1,6 +1,7 @@
 """Statistics of jobs by type and state, and over time."""
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -17,15 +18,20 @@ from reactor.lifecycle.lease import Worker
 from reactor.lifecycle.settle import settle
 from reactor.outcome import Completed, Ending, Errored, Failed, Outcome
 from reactor.queries.stats import bucket_seconds, history, stats
-from reactor_http.app import create_app
+from tests.support.http_app import make_app, patient
+
+
+@asynccontextmanager
+async def client_of(app: Starlette) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+        yield client
+    await app.state.reactor.close()
 
 
 @pytest.fixture
 async def client(database: str) -> AsyncIterator[httpx.AsyncClient]:
-    app: Starlette = create_app(database)
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+    async with client_of(make_app(database)) as client:
         yield client
-    await app.state.edge.close()
 
 
 async def run_all(connection: Connection, worker: Worker, outcome: Outcome) -> list[int]:
@@ -213,19 +219,16 @@ async def test_invalid_parameters_of_statistics_are_refused_by_name(client: http
     assert answer.json()["errors"][0]["field"] in query
 
 
-async def test_repeated_requests_get_cached_statistics(
-    client: httpx.AsyncClient, connection: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("reactor_http.api.stats._KEPT_SECONDS", 60)
-    assert (await client.get("/v1/stats?days=3")).json()["types"] == []
-    await insert(connection)
-    assert (await client.get("/v1/stats?days=3")).json()["types"] == []
-    assert len((await client.get("/v1/stats?days=4")).json()["types"]) == 1
+async def test_repeated_requests_for_statistics_share_a_cached_response(database: str, connection: Connection) -> None:
+    async with client_of(make_app(database, timings=patient(stats_cache_seconds=60))) as client:
+        assert (await client.get("/v1/stats?days=3")).json()["types"] == []
+        await insert(connection)
+        assert (await client.get("/v1/stats?days=3")).json()["types"] == []
+        assert len((await client.get("/v1/stats?days=4")).json()["types"]) == 1
 
 
-async def test_an_unreachable_database_is_a_503() -> None:
-    app = create_app("postgresql://user@127.0.0.1:1/x")
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+async def test_statistics_of_an_unreachable_database_are_a_503() -> None:
+    async with client_of(make_app("postgresql://user@127.0.0.1:1/x")) as client:
         answer = await client.get("/v1/stats")
     assert answer.status_code == 503
     assert answer.headers["retry-after"]
