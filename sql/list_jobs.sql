@@ -1,10 +1,10 @@
 -- The newest jobs with an id below $1 (NULL: from the newest on), at most $2, that have the state $3, type $4, queue $5,
 -- scope $6, tag $7 and pipeline $8 (NULL: any). By id and not by offset: pages stay put while jobs arrive.
 --
--- One page looks at $9 jobs at most, so that no filter reads the whole table; `onward` is the last of them when the page is
+-- One page looks at $9 jobs at most, so that no filter reads the whole table; `next_before` is the last of them when the page is
 -- not full. Filters with an index choose what is looked at, the others choose among those. Of the branches only one is ever
 -- read: the conditions on parameters alone are checked once, before, so a plan for all values is as good as any.
--- A row without an id is no job: there was none to tell `onward` with.
+-- A row without an id is no job: there was none to tell `next_before` with.
 --
 -- Long texts are cut, since a list has many; progress goes through numeric, or 0.1 would come out as 0.10000000149. Times
 -- that no calendar of the readers has (infinity, the year 20000) come out as the last one that they have.
@@ -47,10 +47,10 @@ with looked_at as not materialized (
     order by j.id desc
     limit $2::int
 )
-select page.*, o.onward
+select page.*, o.next_before
 from (
     select case when (select count(*) from page) < $2::int
-        then (select j.id from looked_at j order by j.id desc limit 1 offset $9::int - 1) end as onward
+        then (select j.id from looked_at j order by j.id desc limit 1 offset $9::int - 1) end as next_before
 ) o
 left join page on true
 order by page.id desc

@@ -3,7 +3,7 @@
 -- (at the beginning), type or scope. $8 or $9: only that pipeline, or the one of that job.
 --
 -- There is no table of pipelines: jobs are walked down by id, and the first of each pipeline is taken. One page walks
--- 20,000 ids at most, so that no filter reads the whole table; `onward` is where the next page goes on when this one is
+-- 20,000 ids at most, so that no filter reads the whole table; `next_before` is where the next page goes on when this one is
 -- not full: just above the next job that there is, since prunes leave wide gaps. Rows without a type are no pipeline's.
 --
 -- Scalar subqueries, not joins: the planner then walks the primary key, keeps its order, and stops when the page is full.
@@ -40,10 +40,10 @@ with top as materialized (
     order by h.id desc
     limit $2::int
 )
-select page.*, o.onward
+select page.*, o.next_before
 from (
     select case when $8::uuid is null and $9::bigint is null then (
-        select max(j.id) + 1 from reactor.jobs j where j.id <= (select bottom.id from bottom)) end as onward
+        select max(j.id) + 1 from reactor.jobs j where j.id <= (select bottom.id from bottom)) end as next_before
 ) o
 left join page on true
 order by page.first_id desc

@@ -1,4 +1,4 @@
-"""What pip installs works outside the checkout."""
+"""The installed package works outside the checkout."""
 
 import zipfile
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.support.package import ROOT, install, run
 
 
-def test_the_wheel_carries_sql_migrations_and_page(wheel: Path) -> None:
+def test_the_wheel_contains_sql_migrations_and_page(wheel: Path) -> None:
     inside = set(zipfile.ZipFile(wheel).namelist())
     for folder, target in [
         ("sql", "reactor/sql"),

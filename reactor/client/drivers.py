@@ -1,4 +1,4 @@
-"""Runs a statement with one parameter in the caller's transaction, whatever driver the caller has."""
+"""Runs a statement with one parameter in the caller's transaction, with any supported driver."""
 
 from collections.abc import Awaitable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -40,9 +40,9 @@ AsyncConnection: TypeAlias = "AsyncpgConnection | PsycopgAsyncConnection | Async
 
 
 def fetch(connection: Any, statement: str, argument: str) -> Rows | Awaitable[Rows]:
-    """The rows, to be awaited where the driver is asynchronous. `statement` has $1 for its parameter.
+    """Returns the rows, or an awaitable of them if the driver is asynchronous. The parameter of `statement` is $1.
 
-    A driver is told by the module of its classes, so that none is imported, or needs to be installed, for the others.
+    Drivers are recognized by the module of their classes, so that none of them needs to be imported or installed.
     """
     for module in (kind.__module__ for kind in type(connection).__mro__):
         if module.startswith("asyncpg."):

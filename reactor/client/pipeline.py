@@ -1,4 +1,4 @@
-"""Builds jobs that depend on each other, to be submitted all at once."""
+"""Builds a pipeline of jobs with dependencies, and submits it as a whole."""
 
 import json
 from collections.abc import Awaitable, Coroutine, Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from reactor.errors import JobInvalid
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A job in a pipeline that has not been submitted yet."""
+    """A job of a pipeline that is not submitted yet."""
 
     pipeline: "Pipeline"
     place: int
@@ -43,7 +43,7 @@ class Pipeline:
     """
 
     def __init__(self, pipeline_id: UUID | None = None) -> None:
-        """`pipeline_id`: to add to one that exists."""
+        """`pipeline_id`: an existing pipeline to add jobs to."""
         self._pipeline_id = pipeline_id
         self._jobs: list[NewJob] = []
         self._needs: list[list[dict[str, Any]]] = []
@@ -86,7 +86,7 @@ class Pipeline:
         return tuple(self._jobs)
 
     def encode(self) -> str:
-        """As reactor.submit_pipeline takes them. Raises JobInvalid for what no database could hold."""
+        """The jobs as JSON for reactor.submit_pipeline. Raises JobInvalid for values that can't be stored."""
         if not self._jobs:
             raise JobInvalid("the pipeline has no job", "Add one with pipeline.job(...).")
         specs = json.loads(encode_jobs(self._jobs))
@@ -98,13 +98,15 @@ class Pipeline:
         if isinstance(one, int):
             return {"id": one, "needs": needs}
         if one.pipeline is not self:
-            raise JobInvalid("it depends on a job of another pipeline", "Submit that one first, and give the job's id.")
+            raise JobInvalid(
+                "it depends on a job of another pipeline", "Submit that pipeline first and pass the id of the job."
+            )
         return {"place": one.place, "needs": needs}
 
 
 def submitted_pipeline(rows: Rows) -> SubmittedPipeline:
-    answers = [Submitted(*row[1:]) for row in rows]
-    for answer in answers:
-        if answer.outcome != "created":
-            return SubmittedPipeline(answer.pipeline_id, [], answer.outcome, answer)
-    return SubmittedPipeline(answers[0].pipeline_id, [answer.id for answer in answers], "created")
+    jobs = [Submitted(*row[1:]) for row in rows]
+    for job in jobs:
+        if job.outcome != "created":
+            return SubmittedPipeline(job.pipeline_id, [], job.outcome, job)
+    return SubmittedPipeline(jobs[0].pipeline_id, [job.id for job in jobs], "created")

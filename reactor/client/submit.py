@@ -1,4 +1,4 @@
-"""Inserts jobs in the caller's own transaction."""
+"""Submits jobs in the caller's transaction."""
 
 from collections.abc import Awaitable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -14,7 +14,7 @@ from reactor.errors import JobInvalid
 
 @dataclass(frozen=True, kw_only=True)
 class NewJob:
-    """What a producer can say about a job; docs/sql.md tells what each means."""
+    """A job to be submitted. docs/sql.md describes the fields."""
 
     job_type: str
     payload: Mapping[str, Any] | None = None
@@ -97,7 +97,7 @@ def new_job(job_type: str, payload: Mapping[str, Any] | None, options: Mapping[s
         return NewJob(job_type=job_type, payload=payload, **options)
     except TypeError as error:
         known = ", ".join(field.name for field in fields(NewJob))
-        raise JobInvalid(str(error).removeprefix("NewJob.__init__() "), f"A job has: {known}.") from None
+        raise JobInvalid(str(error).removeprefix("NewJob.__init__() "), f"The fields of a job are: {known}.") from None
 
 
 async def _first_later(rows: Awaitable[Rows]) -> Submitted:
@@ -113,11 +113,13 @@ def _submitted(rows: Rows) -> list[Submitted]:
 
 
 def encode_jobs(jobs: Iterable[NewJob]) -> str:
-    """As reactor.submit_many takes them. Raises JobInvalid for what no database could hold."""
+    """The jobs as JSON for reactor.submit_many. Raises JobInvalid for values that can't be stored."""
     try:
         return encode([_arguments(job) for job in jobs])
     except ValueError as error:
-        raise JobInvalid(f"the payload is no JSON: {error}", "Use strings, numbers, lists and objects.") from error
+        raise JobInvalid(
+            f"the payload can't be encoded as JSON: {error}", "Use strings, numbers, lists and objects."
+        ) from error
 
 
 def _arguments(job: NewJob) -> dict[str, Any]:
