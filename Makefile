@@ -1,5 +1,5 @@
-# Two commands for newcomers, `make run` and `make test`; `make help` lists the rest.
-# Every target makes .venv itself, and again only when the lock file changed.
+# Newcomers need two commands, `make run` and `make test`; `make help` lists the others.
+# Every target creates .venv, and recreates it only when the lock file has changed.
 
 PYTHON ?= python3
 VENV := .venv
@@ -7,9 +7,9 @@ IN := $(VENV)/bin/python
 
 # The name of a new revision, e.g. make migration NAME=add_lane
 NAME ?=
-# Given to pytest, e.g. make test ARGS="-k claim -x"
+# Arguments for pytest, e.g. make test ARGS="-k claim -x"
 ARGS ?=
-# How many tests at once; 0 for a debugger. Many of them wait for something, so more than there are cores.
+# Number of parallel tests; 0 for a debugger. Many tests mostly wait, so it may exceed the number of cores.
 JOBS ?= 4
 # The embedded PostgreSQL to test on, e.g. make test PG=16 (unset: see CONTRIBUTING.md)
 PG ?=
@@ -18,23 +18,23 @@ PG ?=
 .DEFAULT_GOAL := help
 
 help:
-	@echo 'make run      start PostgreSQL and reactor on this machine, until Ctrl-C'
-	@echo 'make test     run the tests against a real PostgreSQL (PG=16 or PG=18: that version; ARGS="-k word": some)'
+	@echo 'make run      start PostgreSQL and reactor on this machine; Ctrl-C stops them'
+	@echo 'make test     run the tests against a real PostgreSQL (PG=16 or PG=18: its version; ARGS="-k word": a selection)'
 	@echo 'make check    formatting, lint, types, import rules; the page too, where Node is installed'
-	@echo 'make chaos    kill pods 200 times while pipelines run, and race 1,000 fan-ins; every row must come out once (about 5 minutes)'
-	@echo 'make bench    measure inserts, claims, drains and streams, as ratios within one run (about 15 minutes, on an idle machine)'
-	@echo 'make screenshots   make docs/images from a real run (needs Chromium)'
-	@echo 'make format   put formatting and import order right'
-	@echo 'make migration NAME=add_x   create a revision from what changed in sql/schema (without NAME: rewrite the unreleased 0001)'
-	@echo 'make venv     only make .venv from the lock file'
-	@echo 'make lock     write the lock files anew from pyproject.toml'
-	@echo 'make clean    remove .venv and everything built'
+	@echo 'make chaos    kill pods 200 times while pipelines run, and race 1,000 fan-ins (about 5 minutes)'
+	@echo 'make bench    measure inserts, claims, drains and streams (about 15 minutes on an idle machine)'
+	@echo 'make screenshots   create docs/images from a real run (needs Chromium)'
+	@echo 'make format   fix formatting and import order'
+	@echo 'make migration NAME=add_x   create a revision from the changes in sql/schema (without NAME: rewrite 0001)'
+	@echo 'make venv     create .venv from the lock file'
+	@echo 'make lock     regenerate the lock files from pyproject.toml'
+	@echo 'make clean    remove .venv and build products'
 
 venv: $(VENV)/.made
 
 $(VENV)/.locked: requirements-dev.lock
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, and $(PYTHON) is " + sys.version.split()[0] + ". Choose another: make PYTHON=python3.12 ...")'
-	@echo 'Making $(VENV) from requirements-dev.lock: half a minute, once.'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is required; $(PYTHON) is " + sys.version.split()[0] + ". Choose another one: make PYTHON=python3.12 ...")'
+	@echo 'Creating $(VENV) from requirements-dev.lock; this takes about half a minute.'
 	@$(PYTHON) -m venv --clear $(VENV)
 	@$(IN) -m pip install -qq --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	@touch $@
@@ -101,7 +101,7 @@ endif
 migration: venv
 	@$(IN) migrations/freeze.py $(NAME)
 
-# uv resolves for every platform and Python at once, which pip can't; nothing else here needs it.
+# uv, unlike pip, resolves for all platforms and Python versions at once; nothing else here needs it.
 lock:
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install -qq 'uv>=0.9'

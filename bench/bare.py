@@ -1,6 +1,6 @@
-"""The ceiling of our statements: CLAIM and SETTLE in a bare loop, with no handlers, tasks or contexts.
+"""The upper limit of our statements: CLAIM and SETTLE in a bare loop, without handlers, tasks or contexts.
 
-Started by drain.py. Each statement has its own connection, and the next batch is claimed while the last is settled.
+Started by drain.py. Each statement has its own connection, and the next batch is claimed while the last one is settled.
 """
 
 import asyncio
@@ -49,22 +49,22 @@ async def drain(claiming: Connection, settling: Connection, worker: Worker) -> N
         tasks.create_task(settle_all())
 
 
-async def answer(
+async def run_single_jobs(
     claiming: Connection, settling: Connection, listening: Connection, worker: Worker, starts: Path
 ) -> None:
-    """Until it is killed: notes when it has a job in hand."""
-    rung = asyncio.Event()
-    await listening.add_listener("reactor_jobs", lambda *_: rung.set())
-    with starts.open("a", buffering=1) as noted:
+    """Records the start of each job, until it is killed."""
+    notified = asyncio.Event()
+    await listening.add_listener("reactor_jobs", lambda *_: notified.set())
+    with starts.open("a", buffering=1) as log:
         while True:
             batch = await claim(claiming, worker)
             now = time.time_ns()
             for record in batch:
-                noted.write(f"{record['payload']}\t{now}\n")
+                log.write(f"{record['payload']}\t{now}\n")
             if batch:
                 await settle(settling, batch)
-            await rung.wait()
-            rung.clear()
+            await notified.wait()
+            notified.clear()
 
 
 async def main(url: str, capacity: int, starts: Path | None) -> None:
@@ -75,7 +75,7 @@ async def main(url: str, capacity: int, starts: Path | None) -> None:
             await drain(claiming, settling, worker)
         else:
             async with connect(url, name="listen") as listening:
-                await answer(claiming, settling, listening, worker, starts)
+                await run_single_jobs(claiming, settling, listening, worker, starts)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Who takes part in drain.py, and how each one's jobs get into its database and out of it."""
+"""The contestants of drain.py, and how each of them stores and runs jobs."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ GAP_SECONDS = 0.02
 
 @dataclass(frozen=True)
 class System:
-    """A schema, and how jobs get into it and out of it."""
+    """A job system: its schema, how to insert jobs, and how to measure them."""
 
     install: Callable[[str], Awaitable[None]]
     fill: Callable[[str, int], Awaitable[None]]
@@ -32,13 +32,13 @@ class System:
 class Contestant:
     system: System
     drain: list[str]
-    """The command; the database's address is in it as URL, and in REACTOR_DATABASE_URL."""
+    """The command. URL in it is replaced by that of the database, which is also in REACTOR_DATABASE_URL."""
     lone: list[str] | None
-    """The same, noting starts in the file BENCH_STARTS. None: only drains."""
+    """The same command, recording starts in the file BENCH_STARTS. None: only drains."""
 
 
-async def nothing(_: str) -> None:
-    """The database was cloned with reactor's schema."""
+async def no_install(_: str) -> None:
+    """The database is a clone that has reactor's schema."""
 
 
 async def fill(url: str, jobs: int) -> None:
@@ -83,7 +83,7 @@ async def peer_insert(url: str, jobs: int) -> dict[int, int]:
 
 
 OURS = System(
-    nothing,
+    no_install,
     fill,
     insert,
     "select count(*) from reactor.jobs where finished_at is null",
@@ -109,27 +109,29 @@ def contestants(concurrency: int) -> dict[str, Contestant]:
             )
             for batch in (100, 200, 500)
         },
-        # The best two of pool and connection with batches of 100, 250 and 500; which one wins changes from run to run.
+        # The best two of pool and connection with batches of 100, 250 and 500; which one is faster varies.
         "pgqueuer, pool, 250": Contestant(
             PGQUEUER, [*PEER, "work", "URL", "pool", "250"], [*PEER, "work", "URL", "pool", "10"]
         ),
         "pgqueuer, connection, 500": Contestant(PGQUEUER, [*PEER, "work", "URL", "connection", "500"], None),
-        "pgqueuer as it comes": Contestant(
+        "pgqueuer, defaults": Contestant(
             PGQUEUER, [*PEER, "work", "URL", "connection", "10"], [*PEER, "work", "URL", "connection", "10"]
         ),
         "reactor": Contestant(OURS, program, program),
     }
 
 
-def why_not(name: str) -> str | None:
-    """What is missing for this contestant, if anything."""
+def missing_requirement(name: str) -> str | None:
+    """Why this contestant can't take part, if so."""
     if name == "reactor":
-        asked = subprocess.run([sys.executable, "-m", "reactor", "worker", "--help"], capture_output=True)
-        return None if asked.returncode == 0 else "there is no `reactor worker` yet"
+        done = subprocess.run([sys.executable, "-m", "reactor", "worker", "--help"], capture_output=True)
+        return None if done.returncode == 0 else "`reactor worker` does not run"
     if name.startswith("pgqueuer") and not (PEER_HOME / "made").exists():
         subprocess.run([sys.executable, "-m", "venv", "--clear", PEER_HOME], check=True)
-        wanted = ["pgqueuer[asyncpg]", "uvloop"]
-        if subprocess.run([PEER[0], "-m", "pip", "install", "-qq", "--disable-pip-version-check", *wanted]).returncode:
+        packages = ["pgqueuer[asyncpg]", "uvloop"]
+        if subprocess.run(
+            [PEER[0], "-m", "pip", "install", "-qq", "--disable-pip-version-check", *packages]
+        ).returncode:
             return "pip could not install it"
         (PEER_HOME / "made").touch()
     return None

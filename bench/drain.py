@@ -1,8 +1,8 @@
-"""How many no-op jobs a second, and how long until a lone one starts: reactor, a bare loop of its statements, pgqueuer.
+"""Compares reactor, a bare loop of its statements, and pgqueuer: no-op jobs per second, and latency of a single job.
 
-One run, one server, a fresh database for every measurement, the contestants in another order each round: the ratios
-count, not the figures. The start of a process is not part of any: the clock of a drain runs from the first claim to the
-last end, as the database noted them; that of a lone job from its commit to its handler's first line.
+All contestants run on one server, with a fresh database per measurement and in a random order each round. The ratios
+matter, not the absolute numbers. Process startup is excluded: a drain is measured from the first claim to the last end
+as the database recorded them, a single job from its commit to the first line of its handler.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from bench.contestants import GAP_SECONDS, HERE, Contestant, contestants, why_not
+from bench.contestants import GAP_SECONDS, HERE, Contestant, contestants, missing_requirement
 from reactor.database.connection import connect
 from reactor.testing import Databases, server_for_tests
 
@@ -29,7 +29,7 @@ COLUMNS = {"jobs_per_second": "9.0f", "of_bare": "9.2f", "p50_ms": "10.2f", "p50
 
 @contextlib.asynccontextmanager
 async def running(command: list[str], url: str, starts: Path | None = None) -> AsyncIterator[None]:
-    """The process, for as long as the block runs; one that fails fails the block."""
+    """Runs the command during the block, and fails if it failed."""
     known = {"URL": url, "BENCH_STARTS": str(starts)}
     environment = os.environ | {"REACTOR_DATABASE_URL": url, "PYTHONPATH": str(HERE)}
     if starts:
@@ -48,7 +48,7 @@ async def running(command: list[str], url: str, starts: Path | None = None) -> A
             except TimeoutError:
                 process.kill()
                 await process.wait()
-    assert not failed, f"it ended with {process.returncode}: {' '.join(command)}"
+    assert not failed, f"exit code {process.returncode}: {' '.join(command)}"
 
 
 async def drain_rate(contestant: Contestant, url: str, jobs: int) -> float:
@@ -71,7 +71,7 @@ async def lone_delays(contestant: Contestant, url: str, jobs: int) -> list[float
         starts = Path(folder) / "starts"
         starts.touch()
         async with running(contestant.lone, url, starts), asyncio.timeout(DEADLINE_SECONDS):
-            # Its first jobs tell that it is up.
+            # The start of a first job shows that it is ready.
             await contestant.system.insert(url, 1)
             while not starts.read_text():
                 await asyncio.sleep(0.05)
@@ -108,7 +108,7 @@ def expectations(table: dict[str, dict[str, float]]) -> list[str]:
     found.append(("of bare's p50", reactor.get("p50_of_bare"), "<", 1.5))
     return [
         f"reactor has {ratio:.2f} {what}, expected {sign} {bound}: "
-        + ("as expected" if (ratio >= bound) == (sign == ">=") else "MISSED")
+        + ("ok" if (ratio >= bound) == (sign == ">=") else "MISSED")
         for what, ratio, sign, bound in found
         if ratio is not None
     ]
@@ -119,8 +119,8 @@ async def main(options: argparse.Namespace) -> None:
     for name, contestant in contestants(options.concurrency).items():
         if not name.startswith(options.only or ""):
             continue
-        if why := why_not(name):
-            print(f"{name} is left out: {why}", file=sys.stderr)
+        if reason := missing_requirement(name):
+            print(f"{name} is skipped: {reason}", file=sys.stderr)
         else:
             chosen[name] = contestant
     rates: dict[str, list[float]] = {name: [] for name in chosen}
@@ -129,21 +129,21 @@ async def main(options: argparse.Namespace) -> None:
         databases = Databases(url)
         await databases.prepare()
         try:
-            for turn in range(options.rounds):
+            for number in range(options.rounds):
                 for name in random.sample(list(chosen), len(chosen)):
                     async with databases.clone() as clone:
                         rates[name].append(await drain_rate(chosen[name], clone, options.jobs))
                     if chosen[name].lone:
                         async with databases.clone() as clone:
                             delays[name] += await lone_delays(chosen[name], clone, options.lone // options.rounds)
-                    print(f"round {turn + 1}  {name:26} {rates[name][-1]:8.0f} jobs/s", file=sys.stderr, flush=True)
+                    print(f"round {number + 1}  {name:26} {rates[name][-1]:8.0f} jobs/s", file=sys.stderr, flush=True)
         finally:
             await databases.remove()
     table = report(rates, delays)
     if options.json:
         print(json.dumps(table, indent=2))
         return
-    print(f"\n{options.jobs} no-op jobs, median of {options.rounds}; lone jobs {GAP_SECONDS * 1e3:.0f} ms apart")
+    print(f"\n{options.jobs} no-op jobs, median of {options.rounds}; single jobs {GAP_SECONDS * 1e3:.0f} ms apart")
     print(f"{'':26}   jobs/s  of bare    p50 ms  of bare    p99 ms")
     for name, row in table.items():
         print(
@@ -157,14 +157,14 @@ async def main(options: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=20_000, help="in a drain (default: 20,000)")
-    parser.add_argument("--lone", type=int, default=300, help="lone jobs, over all rounds (default: 300)")
-    parser.add_argument("--rounds", type=int, default=3, help="of all contestants (default: 3)")
-    parser.add_argument("--concurrency", type=int, default=200, help="of reactor's worker (default: 200)")
-    parser.add_argument("--only", help="only contestants whose name begins so, e.g. bare")
-    parser.add_argument("--server", help="its address; unless given, one is started for the run")
-    parser.add_argument("--json", action="store_true", help="instead of the table")
-    parser.add_argument("--quick", action="store_true", help="a smoke run: 2,000 jobs, 20 lone ones, one round")
+    parser.add_argument("--jobs", type=int, default=20_000, help="jobs per drain (default: 20,000)")
+    parser.add_argument("--lone", type=int, default=300, help="single jobs over all rounds (default: 300)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of all contestants (default: 3)")
+    parser.add_argument("--concurrency", type=int, default=200, help="concurrency of reactor's worker (default: 200)")
+    parser.add_argument("--only", help="only contestants whose names start with this, e.g. bare")
+    parser.add_argument("--server", help="URL of the server (default: a new embedded one)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--quick", action="store_true", help="a smoke test: 2,000 jobs, 20 single jobs, one round")
     options = parser.parse_args()
     if options.quick:
         options.jobs, options.lone, options.rounds = 2000, 20, 1

@@ -1,6 +1,6 @@
-"""What do the triggers cost those who insert? Eight clients insert single rows, with and without triggers, in turn.
+"""Measures what the triggers cost: eight clients insert single rows, with and without triggers.
 
-Beside it what a NOTIFY per insert would cost instead of the doorbell. Needs pgbench, which comes with the server.
+Also measures a NOTIFY per insert instead of the doorbell. Needs pgbench, which comes with the server.
 """
 
 import argparse
@@ -25,9 +25,9 @@ VARIANTS = {
     "as shipped": "select 1",
     "a NOTIFY per insert": (
         "alter table reactor.jobs disable trigger user; "
-        "create function public.shout() returns trigger language plpgsql as "
+        "create function public.notify() returns trigger language plpgsql as "
         "$$ begin perform pg_notify('reactor_jobs', ''); return null; end $$; "
-        "create trigger shout after insert on reactor.jobs for each statement execute function public.shout()"
+        "create trigger notify after insert on reactor.jobs for each statement execute function public.notify()"
     ),
 }
 INSERT = "insert into reactor.jobs (job_type, payload) values ('work', '{\"file\": \"a.csv\"}');\n"
@@ -60,8 +60,8 @@ async def main(listeners: int, seconds: float, rounds: int) -> None:
         databases = Databases(url)
         await databases.prepare()
         rates: dict[str, list[float]] = {name: [] for name in VARIANTS}
-        for turn in range(1, rounds + 1):
-            # In another order each time: what a variant leaves to the server to clean up is paid for by the next one.
+        for number in range(1, rounds + 1):
+            # In random order, because each variant leaves work for the server that slows down the next one.
             for name in random.sample(list(VARIANTS), len(VARIANTS)):
                 async with AsyncExitStack() as stack:
                     clone = await stack.enter_async_context(databases.clone())
@@ -70,7 +70,7 @@ async def main(listeners: int, seconds: float, rounds: int) -> None:
                     for _ in range(listeners):
                         await listen(await stack.enter_async_context(connect(clone, name="listener")), "reactor_jobs")
                     rates[name].append(await asyncio.to_thread(insert_rate, clone, 8, seconds))
-                print(f"round {turn}  {name:20} {rates[name][-1]:8.0f} inserts/s", flush=True)
+                print(f"round {number}  {name:20} {rates[name][-1]:8.0f} inserts/s", flush=True)
         base = statistics.median(rates["without triggers"])
         print(f"\n8 clients, {listeners} listeners, median of {rounds}:")
         for name, measured in rates.items():
@@ -81,7 +81,7 @@ async def main(listeners: int, seconds: float, rounds: int) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--listeners", type=int, default=10)
-    parser.add_argument("--seconds", type=float, default=8, help="for each measurement (default: 8)")
-    parser.add_argument("--rounds", type=int, default=3, help="of all variants in turn (default: 3)")
+    parser.add_argument("--seconds", type=float, default=8, help="seconds per measurement (default: 8)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of all variants (default: 3)")
     options = parser.parse_args()
     asyncio.run(main(options.listeners, options.seconds, options.rounds))

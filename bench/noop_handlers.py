@@ -1,4 +1,4 @@
-"""A handler that does nothing, for `reactor worker --app noop_handlers`; notes its starts if drain.py asks for them."""
+"""A handler that does nothing, for `reactor worker --app noop_handlers`. Records its starts in BENCH_STARTS."""
 
 import json
 import os
@@ -7,11 +7,11 @@ import time
 from reactor import Context, Job, register
 
 _starts = os.environ.get("BENCH_STARTS")
-_noted = open(_starts, "a", buffering=1) if _starts else None  # noqa: PTH123, SIM115 (open as long as the process)
+_log = open(_starts, "a", buffering=1) if _starts else None  # noqa: PTH123, SIM115 (open until the process ends)
 
 
 @register("noop")
 async def noop(job: Job, ctx: Context) -> None:
-    if _noted:
+    if _log:
         now = time.time_ns()
-        _noted.write(f"{json.dumps(job.payload)}\t{now}\n")
+        _log.write(f"{json.dumps(job.payload)}\t{now}\n")

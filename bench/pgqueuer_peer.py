@@ -1,4 +1,4 @@
-"""pgqueuer as a contestant. Started by drain.py in an environment of its own, where reactor is not installed."""
+"""pgqueuer as a contestant. Started by drain.py in a virtual environment without reactor."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ async def fill(url: str, jobs: int) -> None:
 
 
 async def insert(url: str, jobs: int, gap_seconds: float) -> None:
-    """One job at a time; prints when each was committed."""
+    """Inserts one job at a time and prints when each was committed."""
     connection = await asyncpg.connect(url)
     queries = Queries(AsyncpgDriver(connection))
     committed = {}
@@ -42,19 +42,19 @@ async def insert(url: str, jobs: int, gap_seconds: float) -> None:
 
 
 async def work(url: str, driver: str, batch: int) -> None:
-    """Until it is killed."""
+    """Runs jobs until it is killed."""
     if driver == "pool":
         queuer = PgQueuer(AsyncpgPoolDriver(await asyncpg.create_pool(url, min_size=2, max_size=4)))
     else:
         queuer = PgQueuer(AsyncpgDriver(await asyncpg.connect(url)))
     starts = os.environ.get("BENCH_STARTS")
-    noted = open(starts, "a", buffering=1) if starts else None  # noqa: PTH123, SIM115, ASYNC230 (as the others do)
+    log = open(starts, "a", buffering=1) if starts else None  # noqa: PTH123, SIM115, ASYNC230 (like the other contestants)
 
     @queuer.entrypoint("noop")  # type: ignore[untyped-decorator, unused-ignore]
     async def noop(job: Job) -> None:
-        if noted:
+        if log:
             now = time.time_ns()
-            noted.write(f"{(job.payload or b'').decode()}\t{now}\n")
+            log.write(f"{(job.payload or b'').decode()}\t{now}\n")
 
     await queuer.run(batch_size=batch)
 

@@ -1,7 +1,7 @@
-"""Does a pipeline's size cost more than in proportion? Fan-out and fan-in of 100, 1,000 and 10,000 jobs, step by step.
+"""Measures whether cost per job grows with the size of a pipeline: fan-out and fan-in of 100, 1,000 and 10,000 jobs.
 
-Prints microseconds a job for each step, with the ratio of the largest size to the middle one (a hundred jobs are over
-before anything is warm), and how long the one query takes that tells a pipeline's state.
+Prints microseconds per job for each step, with the ratio of the largest size to the middle one (a hundred jobs finish
+before caches are warm), and the duration of the query for a pipeline's state.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from reactor.queries.pipelines import find_pipeline
 from reactor.testing import Databases, run_until_idle, server_for_tests
 
 SIZES = (100, 1_000, 10_000)
-ME = Operator("bench", "bench")
+OPERATOR = Operator("bench", "bench")
 
 registry = Registry()
 
@@ -68,8 +68,8 @@ async def measure(url: str, size: int) -> dict[str, float]:
 
         seconds["submit a DAG"] = await timed(submit())
         assert pipeline_id
-        seconds["cancel it"] = await timed(cancel_pipeline(connection, pipeline_id, "bench", ME))
-        seconds["retry it"] = await timed(retry_pipeline(connection, pipeline_id, ME))
+        seconds["cancel it"] = await timed(cancel_pipeline(connection, pipeline_id, "bench", OPERATOR))
+        seconds["retry it"] = await timed(retry_pipeline(connection, pipeline_id, OPERATOR))
         await connection.execute("analyze")
         seconds["run it"] = await timed(run_until_idle(url, registry, concurrency=100))
         assert (await find_pipeline(connection, pipeline_id))["state"] == "completed"
@@ -96,7 +96,7 @@ async def main(rounds: int) -> None:
     medians = {
         size: {step: statistics.median(run[step] for run in runs) for step in runs[0]} for size, runs in results.items()
     }
-    print(f"\n{'microseconds a job':26}" + "".join(f"{size:>10,}" for size in SIZES) + f"{'ratio':>8}")
+    print(f"\n{'microseconds per job':26}" + "".join(f"{size:>10,}" for size in SIZES) + f"{'ratio':>8}")
     for step in medians[SIZES[0]]:
         each = [medians[size][step] / size * 1e6 for size in SIZES]
         print(f"{step:26}" + "".join(f"{value:10.1f}" for value in each) + f"{each[-1] / each[1]:8.2f}")

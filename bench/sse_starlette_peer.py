@@ -1,4 +1,4 @@
-"""Our feed behind sse-starlette's response, on plain uvicorn: what `bench/streams.py` compares ours with."""
+"""Our feed behind sse-starlette's response on plain uvicorn, for comparison in `bench/streams.py`."""
 
 import asyncio
 import sys

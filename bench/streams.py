@@ -1,7 +1,7 @@
-"""Thousands of progress streams on one process: how soon a change reaches all who watch, and what a stream costs.
+"""Measures thousands of progress streams on one process: the latency of changes, and the memory per stream.
 
-Ours, and the same feed behind sse-starlette's response, one after the other in one run. Latency is from the commit to
-the event's arrival in the client, which shares the machine's cores with the server and PostgreSQL.
+Runs reactor's server, then the same feed behind sse-starlette's response. Latency is from the commit to the arrival of
+the event in the client, which shares the machine's cores with the server and PostgreSQL.
 """
 
 import argparse
@@ -28,12 +28,12 @@ PEER = Path(__file__).parent / "sse_starlette_peer.py"
 
 
 class Client:
-    """Reads as little as can be: where events begin, and when they came."""
+    """A minimal client that only counts events and records when they arrived."""
 
     def __init__(self, pipeline_id: UUID) -> None:
         self.pipeline_id = pipeline_id
         self.events = 0
-        self.came_at = 0.0
+        self.arrived_at = 0.0
         self.ended = asyncio.Event()
         self._writer: asyncio.StreamWriter
 
@@ -46,7 +46,7 @@ class Client:
         while chunk := await reader.read(65_536):
             if count := chunk.count(b"event: pipeline\n") + chunk.count(b"event: snapshot\n"):
                 self.events += count
-                self.came_at = time.perf_counter()
+                self.arrived_at = time.perf_counter()
         self.ended.set()
 
     def close(self) -> None:
@@ -87,7 +87,7 @@ async def is_answering(port: int) -> None:
 async def make_pipelines(connection: Connection, count: int, jobs: int) -> list[UUID]:
     pipelines = [uuid4() for _ in range(count)]
     await connection.execute(
-        "insert into reactor.jobs (job_type, pipeline_id) select 'nobody.does', p from unnest($1::uuid[]) p,"
+        "insert into reactor.jobs (job_type, pipeline_id) select 'unhandled', p from unnest($1::uuid[]) p,"
         " generate_series(1, $2)",
         pipelines,
         jobs,
@@ -123,10 +123,10 @@ async def measure(url: str, command: Callable[[int], list[str]], streams: int, r
         for client in clients[200:]:
             client.close()
         await asyncio.sleep(1)
-        began = time.perf_counter()
+        started = time.perf_counter()
         server.send_signal(signal.SIGTERM)
         await asyncio.gather(*(asyncio.wait_for(client.ended.wait(), 40) for client in clients[:200]))
-        figures["end_seconds"] = time.perf_counter() - began
+        figures["end_seconds"] = time.perf_counter() - started
         return figures
     finally:
         for client in clients:
@@ -151,7 +151,7 @@ async def latencies(
         )
         committed = time.perf_counter()
         await until(lambda: all(c.events > b for c, b in zip(watching, before, strict=True)))  # noqa: B023
-        took += [client.came_at - committed for client in watching]
+        took += [client.arrived_at - committed for client in watching]
         await asyncio.sleep(0.2)
     all_before = [client.events for client in clients]
     await connection.execute(
@@ -160,11 +160,11 @@ async def latencies(
     )
     committed = time.perf_counter()
     await until(lambda: all(c.events > b for c, b in zip(clients, all_before, strict=True)))
-    everybody = [client.came_at - committed for client in clients]
+    arrivals = [client.arrived_at - committed for client in clients]
     return {
         "p50_ms": 1000 * statistics.median(took),
         "p99_ms": 1000 * statistics.quantiles(took, n=100)[98],
-        "all_at_once_p99_ms": 1000 * statistics.quantiles(everybody, n=100)[98],
+        "all_at_once_p99_ms": 1000 * statistics.quantiles(arrivals, n=100)[98],
     }
 
 
@@ -197,10 +197,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--streams", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--server", help="a PostgreSQL that may be used; default: an embedded one")
+    parser.add_argument("--server", help="URL of the server (default: a new embedded one)")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    # Each stream is an open file, here and in the server.
+    # Each stream needs a file descriptor, here and in the server.
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     with server_for_tests(given.server, None) as address:

@@ -1,4 +1,4 @@
-"""`python -m reactor` is the command `reactor`."""
+"""Runs the command `reactor` as `python -m reactor`."""
 
 from reactor.cli import main
 

@@ -1,4 +1,4 @@
-"""Waits that asyncio lacks: for the first of several, and for the real end of a thread."""
+"""Two waits that asyncio lacks: for the first of several awaitables, and for a thread to really end."""
 
 import asyncio
 import contextvars
@@ -6,29 +6,29 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from typing import Any, TypeVar
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 async def first_of(*awaitables: Awaitable[Any]) -> None:
-    """Returns when one of them has ended; coroutines that have not are cancelled, tasks go on."""
-    given = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
+    """Returns when one of them is done. The remaining coroutines are cancelled; tasks keep running."""
+    futures = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
     try:
-        await asyncio.wait(given, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for future, awaitable in zip(given, awaitables, strict=True):
+        for future, awaitable in zip(futures, awaitables, strict=True):
             if future is not awaitable:
                 future.cancel()
 
 
-async def in_thread(executor: Executor, function: Callable[[], Answer], is_given_up: Callable[[], bool]) -> Answer:
-    """Waits also when the task was told to stop."""
-    carrier = contextvars.copy_context()
+async def in_thread(executor: Executor, function: Callable[[], Result], is_abandoned: Callable[[], bool]) -> Result:
+    """Runs `function` in a thread. A cancelled task waits for the thread too, unless it is abandoned."""
+    context = contextvars.copy_context()
 
-    def call() -> Answer:
+    def call() -> Result:
         try:
-            return carrier.run(function)
+            return context.run(function)
         except (StopIteration, GeneratorExit) as error:
-            # A future can't carry these: nobody would ever be told that the thread has ended.
+            # A future can't hold these exceptions and would never complete.
             raise RuntimeError(f"the handler raised {type(error).__name__}") from error
 
     future = asyncio.get_running_loop().run_in_executor(executor, call)
@@ -36,5 +36,5 @@ async def in_thread(executor: Executor, function: Callable[[], Answer], is_given
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
-            if future.done() or is_given_up():
+            if future.done() or is_abandoned():
                 raise

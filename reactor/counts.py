@@ -1,4 +1,4 @@
-"""What a worker process has done since it started, for logs and metrics."""
+"""Counters and histograms of one worker process since its start, for logs and metrics."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -8,20 +8,19 @@ from typing import Any
 from reactor.job import JobState
 
 DURATION_BOUNDS = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0, 300.0, 1800.0, 7200.0)
-"""Seconds: jobs take anything from a millisecond to hours."""
+"""In seconds: jobs take from a millisecond to hours."""
 BATCH_BOUNDS = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0)
 OTHER = "(other)"
-"""Stands for all types beyond the first fifty."""
-_MOST_TYPES = 50
+"""Stands for all job types after the first `max_types`."""
 
 
 class Histogram:
-    """How many values fell into each of a few fixed ranges."""
+    """Counts values in fixed ranges."""
 
     __slots__ = ("bounds", "counts", "total")
 
     def __init__(self, bounds: Sequence[float]) -> None:
-        """`bounds`: the upper ends of the ranges, each part of its own; whatever is larger has one more."""
+        """`bounds`: the inclusive upper ends of the ranges. One more range holds all larger values."""
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
@@ -47,31 +46,35 @@ class Histogram:
 
 @dataclass
 class Counts:
+    """Counters of one worker process."""
+
     claims: int = 0
     wasted_claims: int = 0
     claimed: int = 0
     wakes: int = 0
     polls: int = 0
     missed_wakes: int = 0
-    """Polls that found what no notification had told of."""
+    """Polls that found jobs without a preceding notification."""
     ended: int = 0
     failed: int = 0
-    """Attempts that ended in an error, or failed for good."""
+    """Attempts that ended in an error or failed permanently."""
     retries: int = 0
-    """Those of them after which the job was put back."""
+    """Failed attempts after which the job is retried."""
     stale: int = 0
-    """Attempts whose job was cancelled or taken from them."""
+    """Attempts whose job was cancelled or taken over by another attempt."""
     states: dict[JobState, int] = field(default_factory=dict)
     batches: Histogram = field(default_factory=lambda: Histogram(BATCH_BOUNDS))
-    """Endings that were written in one commit."""
+    """Outcomes written per commit."""
     durations: dict[str, Histogram] = field(default_factory=dict)
-    """Of attempts, by job type."""
+    """Durations of attempts by job type."""
+    max_types: int = 50
+    """Job types whose durations are stored separately."""
 
     def count(self, state: JobState) -> None:
         self.states[state] = self.states.get(state, 0) + 1
 
-    def took(self, job_type: str, seconds: float) -> None:
-        """Called for every job, so `Histogram.add` is written out here: a call costs as much as what it does."""
+    def record_duration(self, job_type: str, seconds: float) -> None:
+        """`Histogram.add` is inlined: this runs for every job, and a call costs as much as the work."""
         histogram = self.durations.get(job_type)
         if histogram is None:
             histogram = self.durations[job_type] = Histogram(DURATION_BOUNDS)
@@ -79,7 +82,7 @@ class Counts:
         histogram.total += seconds
 
     def summary(self) -> dict[str, Any]:
-        """As it is stored and told, of a bounded size. Another thread may ask: what grows meanwhile is copied first."""
+        """The counters as JSON of bounded size. Dicts are copied first, since another thread may call this."""
         return {
             "claims": self.claims,
             "wasted_claims": self.wasted_claims,
@@ -97,18 +100,18 @@ class Counts:
         }
 
     def _by_type(self) -> dict[str, dict[str, Any]]:
-        """The rest is summed up: a worker may have thousands of types, and this is written with every heartbeat.
+        """The first types, and the sum of the others: this is written with every heartbeat.
 
-        Those that came first, and not the busiest: a type that moved over to the rest and back would have counters that
-        go backwards, and every rate made of them would be wrong.
+        The first rather than the busiest: if a type could move between the two, its counters would decrease, and rates
+        computed from them would be wrong.
         """
         durations = list(self.durations.copy().items())
-        if len(durations) <= _MOST_TYPES:
+        if len(durations) <= self.max_types:
             return {job_type: histogram.summary() for job_type, histogram in durations}
         other = Histogram(DURATION_BOUNDS)
         kept: dict[str, Histogram] = {}
-        for place, (job_type, histogram) in enumerate(durations):
-            if place < _MOST_TYPES and job_type != OTHER:
+        for index, (job_type, histogram) in enumerate(durations):
+            if index < self.max_types and job_type != OTHER:
                 kept[job_type] = histogram
             else:
                 other.merge(histogram)

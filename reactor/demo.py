@@ -1,6 +1,6 @@
-"""A small pipeline to look at: a file is read, each of its years is computed, and the sum is drawn up.
+"""A demo pipeline: reads a file, computes each year, and aggregates the results.
 
-What `reactor up` runs unless it is given an app: `reactor up --app your.handlers`.
+`reactor up` runs it unless another app is given: `reactor up --app your.handlers`.
 """
 
 import asyncio
@@ -18,17 +18,19 @@ YEARS = (2024, 2025, 2026)
 
 @register("demo.ingest", timeout_seconds=60)
 async def ingest(job: Job, ctx: Context) -> dict[str, Any]:
-    """Reads a file, in steps that can be watched."""
+    """Pretends to read a file and reports its progress."""
     rows = int(job.payload.get("rows", 1000))
-    for done in range(0, rows, max(1, rows // 20)):
-        await ctx.progress(done / rows, f"{done} of {rows} rows read")
+    chunk = max(1, rows // 20)
+    for start in range(0, rows, chunk):
         await asyncio.sleep(0.1)
+        done = min(start + chunk, rows)
+        await ctx.progress(done / rows, f"{done} of {rows} rows read")
     return {"rows": rows}
 
 
 @register("demo.recalculate", max_attempts=5, backoff=0.5, timeout_seconds=60)
 async def recalculate(job: Job, ctx: Context) -> dict[str, Any]:
-    """Computes one year. Fails now and then, to show what a retry looks like."""
+    """Computes one year. Fails occasionally, to demonstrate retries."""
     for step in range(10):
         await ctx.progress(step / 10, f"month {step + 1} of {job.payload['year']}")
         await asyncio.sleep(0.1)
@@ -39,15 +41,15 @@ async def recalculate(job: Job, ctx: Context) -> dict[str, Any]:
 
 @register("demo.aggregate")
 async def aggregate(job: Job, ctx: Context) -> dict[str, Any]:
-    """Waits for all years, and sums them up."""
-    await ctx.progress(0.5, "summing up")
+    """Runs after all years and aggregates them."""
+    await ctx.progress(0.5, "aggregating")
     await asyncio.sleep(0.3)
     return {"years": list(YEARS)}
 
 
 @register("demo.hello")
 async def hello(job: Job, ctx: Context) -> dict[str, Any]:
-    """The one to try from psql."""
+    """A first job to insert from psql."""
     name = job.payload.get("name", "world")
     await ctx.progress(1, f"Hello, {name}!")
     ctx.log.info("hello", name=name)

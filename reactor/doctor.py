@@ -1,4 +1,4 @@
-"""Looks for what would keep reactor from working here, and says how to put it right."""
+"""Diagnoses the setup and suggests fixes."""
 
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -16,10 +16,6 @@ from reactor.embedded.locate import Location
 from reactor.errors import DatabaseUnreachable, ReactorError, ServerUnsupported
 from reactor.settings import unknown_settings
 
-_CLOCK_TOLERANCE_SECONDS = 2.0
-_OLD_TRANSACTION_SECONDS = 300.0
-_NOTIFICATION_SECONDS = 2.0
-
 
 class Level(StrEnum):
     OK = "ok"
@@ -35,20 +31,34 @@ class Finding:
     remedy: str = ""
 
 
-async def examine(location: Location, environment: Mapping[str, str]) -> AsyncIterator[Finding]:
-    """Finding after finding, as they are made; ends early when nothing further can be asked."""
+@dataclass(frozen=True)
+class Limits:
+    """Values beyond which a check reports a finding."""
+
+    clock_skew_seconds: float = 2.0
+    old_transaction_seconds: float = 300.0
+    notification_seconds: float = 2.0
+
+
+DEFAULT_LIMITS = Limits()
+
+
+async def diagnose(
+    location: Location, environment: Mapping[str, str], limits: Limits = DEFAULT_LIMITS
+) -> AsyncIterator[Finding]:
+    """Yields findings as the checks complete. Stops early if the server can't be reached."""
     for finding in _settings(environment):
         yield finding
     try:
         async with connect(location.url, name="reactor doctor", prepares=False) as connection:
-            facts, skew_seconds = await _ask(connection)
+            facts, skew_seconds = await _server_facts(connection)
             yield _server(location, facts)
             yield await _schema(connection)
             yield _privileges(facts)
-            yield _clock(skew_seconds)
+            yield _clock(skew_seconds, limits)
             yield _pooler(location, connection, facts)
-            yield await _notifications(location)
-            async for finding in _vacuum(connection, facts):
+            yield await _notifications(location, limits)
+            async for finding in _vacuum(connection, facts, limits):
                 yield finding
     except (DatabaseUnreachable, ServerUnsupported) as error:
         yield Finding("server", Level.PROBLEM, error.message, error.remedy)
@@ -59,15 +69,15 @@ def _settings(environment: Mapping[str, str]) -> list[Finding]:
         Finding(
             "settings",
             Level.WARNING,
-            f"{name} is set, and there is no such setting.",
-            f"Did you mean {meant}?" if meant else "docs/settings.md lists them all.",
+            f"{name} is set, but is not a known setting.",
+            f"Did you mean {meant}?" if meant else "docs/settings.md lists all settings.",
         )
         for name, meant in unknown_settings(environment).items()
     ]
 
 
-async def _ask(connection: Connection) -> tuple[asyncpg.Record, float]:
-    """The server's facts, and how far its clock is ahead of ours, from the quickest of three answers."""
+async def _server_facts(connection: Connection) -> tuple[asyncpg.Record, float]:
+    """Facts about the server, and the seconds its clock is ahead of ours, measured by the fastest of three queries."""
     samples = []
     for _ in range(3):
         sent = time.time()
@@ -86,8 +96,8 @@ def _server(location: Location, facts: asyncpg.Record) -> Finding:
         return Finding(
             "server",
             Level.PROBLEM,
-            f"{message} It is a standby: nothing can be written.",
-            "Name its primary.",
+            f"{message} It is a read-only standby.",
+            "Connect to its primary.",
         )
     if int(facts["version"].split(".")[0].split()[0]) > NEWEST_TESTED_SERVER:
         return Finding("server", Level.WARNING, f"{message} reactor is tested up to {NEWEST_TESTED_SERVER}.")
@@ -96,11 +106,11 @@ def _server(location: Location, facts: asyncpg.Record) -> Finding:
 
 async def _schema(connection: Connection) -> Finding:
     try:
-        return Finding("schema", Level.OK, f"at revision {await check_revision(connection)}, which is the newest.")
+        return Finding("schema", Level.OK, f"at revision {await check_revision(connection)}, the newest.")
     except ReactorError as error:
         return Finding("schema", Level.PROBLEM, error.message, error.remedy)
     except asyncpg.InsufficientPrivilegeError as error:
-        return Finding("schema", Level.PROBLEM, f"can't be looked at: {error}.", "Grant one of reactor's roles.")
+        return Finding("schema", Level.PROBLEM, f"can't be read: {error}.", "Grant the user one of reactor's roles.")
 
 
 def _privileges(facts: asyncpg.Record) -> Finding:
@@ -109,90 +119,94 @@ def _privileges(facts: asyncpg.Record) -> Finding:
     message = f"{facts['user_name']} {roles}."
     may_migrate = "reactor_owner" in member_of or (facts["may_create_roles"] and facts["may_create_schema"])
     if may_migrate:
-        return Finding("privileges", Level.OK, f"{message} May migrate and run jobs.")
+        return Finding("privileges", Level.OK, f"{message} It may migrate and run jobs.")
     if "reactor_worker" in member_of:
-        return Finding("privileges", Level.OK, f"{message} May run jobs, not migrate.")
+        return Finding("privileges", Level.OK, f"{message} It may run jobs, but not migrate.")
     return Finding(
         "privileges",
         Level.PROBLEM,
-        f"{message} May neither migrate nor run jobs.",
-        f"Have an administrator run: grant reactor_worker to {facts['user_name']};  (reactor_owner to migrate too)",
+        f"{message} It may neither migrate nor run jobs.",
+        f"Have an administrator run: grant reactor_worker to {facts['user_name']};  (to migrate: reactor_owner)",
     )
 
 
-def _clock(skew_seconds: float) -> Finding:
+def _clock(skew_seconds: float, limits: Limits) -> Finding:
     ahead = f"{abs(skew_seconds):.3f} s {'behind' if skew_seconds > 0 else 'ahead of'} the database's"
-    if abs(skew_seconds) <= _CLOCK_TOLERANCE_SECONDS:
+    if abs(skew_seconds) <= limits.clock_skew_seconds:
         return Finding("clock", Level.OK, f"this machine's clock is {ahead}.")
     return Finding(
         "clock",
         Level.WARNING,
-        f"this machine's clock is {ahead}. The database's decides, so jobs run right, but the times in logs mislead.",
-        "Let NTP set both clocks.",
+        f"this machine's clock is {ahead}. Jobs run correctly, since the database's clock decides, but "
+        "timestamps in logs are misleading.",
+        "Synchronize both clocks with NTP.",
     )
 
 
 def _pooler(location: Location, connection: Connection, facts: asyncpg.Record) -> Finding:
-    """A pooler hands out keys of its own at connect: the process it names is not the one that answers."""
+    """Behind a pooler, the process id received at connect differs from that of the backend."""
     if connection.get_server_pid() == facts["backend_pid"]:
-        return Finding("pooler", Level.OK, "none in between.")
+        return Finding("pooler", Level.OK, "none.")
     if location.listen_url != location.url:
-        return Finding("pooler", Level.OK, f"in between; notifications come from {address(location.listen_url)}.")
+        return Finding(
+            "pooler", Level.OK, f"found; notifications are received directly from {address(location.listen_url)}."
+        )
     return Finding(
         "pooler",
         Level.WARNING,
-        "there is one between here and the server. In transaction mode it loses notifications, and jobs wait for the "
-        "next poll.",
-        "Set REACTOR_LISTEN_URL to the server's own address.",
+        "the connection goes through a pooler. In transaction mode it loses notifications, and jobs wait for the next "
+        "poll.",
+        "Set REACTOR_LISTEN_URL to the server's own URL.",
     )
 
 
-async def _notifications(location: Location) -> Finding:
+async def _notifications(location: Location, limits: Limits) -> Finding:
     channel = f"reactor_doctor_{uuid4().hex}"
     arrived = anyio.Event()
     try:
         async with connect(location.listen_url, name="reactor doctor", prepares=False) as listener:
 
-            def hear(*_: object) -> None:
+            def receive(*_: object) -> None:
                 arrived.set()
 
-            await listener.add_listener(channel, hear)
+            await listener.add_listener(channel, receive)
             async with connect(location.url, name="reactor doctor", prepares=False) as notifier:
                 started = time.perf_counter()
                 await notifier.execute(statements.SEND_TEST_NOTIFICATION, channel)
-                with anyio.move_on_after(_NOTIFICATION_SECONDS):
+                with anyio.move_on_after(limits.notification_seconds):
                     await arrived.wait()
                 took_ms = (time.perf_counter() - started) * 1000
-            await listener.remove_listener(channel, hear)
+            await listener.remove_listener(channel, receive)
     except DatabaseUnreachable as error:
         return Finding("notifications", Level.PROBLEM, error.message, error.remedy)
     if arrived.is_set():
-        return Finding("notifications", Level.OK, f"arrive, in {took_ms:.1f} ms.")
+        return Finding("notifications", Level.OK, f"received after {took_ms:.1f} ms.")
     return Finding(
         "notifications",
         Level.PROBLEM,
-        f"one did not arrive in {_NOTIFICATION_SECONDS:g} s: jobs would wait for the next poll.",
-        "Set REACTOR_LISTEN_URL to the server's own address, past any pooler.",
+        f"none received within {limits.notification_seconds:g} s: jobs would wait for the next poll.",
+        "Set REACTOR_LISTEN_URL to the server's own URL, bypassing any pooler.",
     )
 
 
-async def _vacuum(connection: Connection, facts: asyncpg.Record) -> AsyncIterator[Finding]:
+async def _vacuum(connection: Connection, facts: asyncpg.Record, limits: Limits) -> AsyncIterator[Finding]:
     usage = facts["notification_queue_usage"]
     if usage > 0.5:
         yield Finding(
             "vacuum",
             Level.WARNING,
-            f"the server's notification queue is {usage:.0%} full; when it is full, inserts fail.",
-            "End the session that LISTENs inside a long transaction (below, or in pg_stat_activity).",
+            f"the server's notification queue is {usage:.0%} full. Inserts fail when it is full.",
+            "End the session that listens inside a long transaction (see below or pg_stat_activity).",
         )
-    holders = await connection.fetch(statements.OLDEST_TRANSACTIONS, _OLD_TRANSACTION_SECONDS)
+    holders = await connection.fetch(statements.OLDEST_TRANSACTIONS, limits.old_transaction_seconds)
     for holder in holders:
         age = f" for {holder['age_seconds'] / 60:.0f} min" if holder["age_seconds"] is not None else ""
         yield Finding(
             "vacuum",
             Level.WARNING,
-            f"{holder['holder']} has held back vacuum{age}: claims get slower and slower.",
-            f"If it is not needed: {holder['remedy']};",
+            f"{holder['holder']} has held back vacuum{age}: claims keep getting slower.",
+            f"If it is not needed, run: {holder['remedy']};",
         )
     if not holders:
-        yield Finding("vacuum", Level.OK, f"nothing older than {_OLD_TRANSACTION_SECONDS / 60:.0f} min holds it back.")
+        minutes = limits.old_transaction_seconds / 60
+        yield Finding("vacuum", Level.OK, f"not held back by any transaction older than {minutes:.0f} min.")

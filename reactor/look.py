@@ -1,3 +1,3 @@
-"""The documented path of `find_pipeline`."""
+"""Documented import path of `find_pipeline`; the code is in `reactor.queries.pipelines`."""
 
 from reactor.queries.pipelines import find_pipeline as find_pipeline

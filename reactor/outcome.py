@@ -1,4 +1,4 @@
-"""How an attempt can end: as values, and as what a handler raises to say so."""
+"""The outcomes of an attempt: values for the engine, and exceptions for handlers."""
 
 import asyncio
 from dataclasses import dataclass
@@ -9,13 +9,15 @@ from uuid import UUID
 
 @dataclass(frozen=True, slots=True)
 class Completed:
+    """Everything was done."""
+
     result: dict[str, Any] | None = None
     message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """Some of it was done: what waits for the completion of this job is cancelled."""
+    """Part of the work was done. Jobs that need this one to be completed are cancelled."""
 
     result: dict[str, Any] | None = None
     message: str | None = None
@@ -23,14 +25,14 @@ class Partial:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """For good, whatever attempts are left."""
+    """Failed permanently, even if attempts are left."""
 
     error: str
 
 
 @dataclass(frozen=True, slots=True)
 class Errored:
-    """Again after the delay while attempts are left, else failed."""
+    """Retried after the delay while attempts are left, otherwise failed."""
 
     error: str
     retry_after_seconds: float = 0
@@ -38,7 +40,7 @@ class Errored:
 
 @dataclass(frozen=True, slots=True)
 class Snoozed:
-    """Again later, at the cost of no attempt."""
+    """Run again later; no attempt is charged."""
 
     for_seconds: float
     message: str | None = None
@@ -48,21 +50,21 @@ Outcome = Completed | Partial | Failed | Errored | Snoozed
 
 
 class Ending(NamedTuple):
-    """One attempt's end. Only the attempt that still holds the job can write it."""
+    """The end of one attempt. It is only written while that attempt still holds the job."""
 
     job_id: int
     attempt_id: UUID
     outcome: Outcome
     children: str | None = None
-    """The jobs that it chained, as JSON; they are created with its end, or not at all."""
+    """The chained jobs as JSON; they are created together with the outcome."""
 
 
 class Fail(Exception):
-    """Raised by a handler: the job has failed for good, whatever attempts are left."""
+    """Raised by a handler: fail the job permanently, even if attempts are left."""
 
 
 class Retry(Exception):
-    """Raised by a handler: try again after so long, while attempts are left."""
+    """Raised by a handler: retry after a delay while attempts are left."""
 
     def __init__(self, message: str = "", *, after: float | timedelta) -> None:
         super().__init__(message or "The handler asked for another attempt.")
@@ -70,20 +72,20 @@ class Retry(Exception):
 
 
 class Snooze(Exception):
-    """Raised by a handler: not now, again after so long. Costs no attempt."""
+    """Raised by a handler: run again after a delay. No attempt is charged."""
 
     def __init__(self, after: float | timedelta, message: str | None = None) -> None:
-        super().__init__(message or "The handler asked to be called later.")
+        super().__init__(message or "The handler asked to run later.")
         self.after_seconds = in_seconds(after)
         self.message = None if message is None else str(message)
 
 
 class Skip(Exception):
-    """Raised by a step: there is nothing to do. It is recorded as skipped, and stands in nobody's way."""
+    """Raised by a step that has nothing to do. It is recorded as skipped and does not count as a failure."""
 
 
 class Cancelled(asyncio.CancelledError):
-    """Raised in a handler whose attempt must stop. Not an Exception, so that `except Exception` lets it through."""
+    """Raised in a handler whose attempt must stop. Not an Exception, so that `except Exception` does not catch it."""
 
 
 def in_seconds(duration: float | timedelta) -> float:

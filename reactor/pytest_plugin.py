@@ -1,4 +1,4 @@
-"""Fixtures for tests of code that uses reactor: put `pytest_plugins = ["reactor.pytest_plugin"]` into conftest.py."""
+"""pytest fixtures for users' tests: put `pytest_plugins = ["reactor.pytest_plugin"]` into conftest.py."""
 
 import asyncio
 import os
@@ -11,7 +11,7 @@ from reactor.testing import Databases, server_for_tests
 
 @pytest.fixture(scope="session")
 def reactor_server() -> Iterator[str]:
-    """The address of a real PostgreSQL: REACTOR_TEST_DATABASE_URL, else a container, else an embedded one."""
+    """The URL of a real PostgreSQL: REACTOR_TEST_DATABASE_URL, else a container, else an embedded server."""
     with server_for_tests(os.environ.get("REACTOR_TEST_DATABASE_URL")) as url:
         yield url
 
@@ -26,8 +26,8 @@ def reactor_databases(reactor_server: str) -> Iterator[Databases]:
 
 @pytest.fixture
 def reactor_database(reactor_databases: Databases) -> Iterator[str]:
-    """The address of a migrated database that only this test uses. Connections left open in it fail the test."""
-    # A loop of its own: the fixture serves tests of every asynchronous framework, and of none.
+    """The URL of a migrated database for this test alone. Connections left open in it fail the test."""
+    # Its own event loop, so that the fixture works with every asynchronous framework and without one.
     with asyncio.Runner() as runner:
         clone = reactor_databases.clone()
         yield runner.run(clone.__aenter__())

@@ -1,4 +1,4 @@
-"""Everything that can be set from outside, read from the environment once."""
+"""All settings: read once from the environment, validated, and overridden by command-line flags."""
 
 import difflib
 import os
@@ -24,13 +24,13 @@ from reactor.errors import SettingsInvalid
 PREFIX = "REACTOR_"
 
 # A Kubernetes Service called "reactor" puts variables of these forms into every pod of its namespace,
-# REACTOR_PORT=tcp://10.0.0.1:8080 among them: they are nobody's settings.
+# including REACTOR_PORT=tcp://10.0.0.1:8080. They are not settings.
 _KUBERNETES_NAME = re.compile(r"REACTOR_(SERVICE_(HOST|PORT)|PORT_\d+_(TCP|UDP))")
 _KUBERNETES_VALUE = re.compile(r"(tcp|udp)://")
 
 _ORIGIN = re.compile(r"(?P<site>(?P<scheme>https?)://([a-z0-9._-]+|\[[0-9a-f:.]+\]))(?P<port>:[0-9]{1,5})?")
-_OWN_PORTS = {"http": ":80", "https": ":443"}
-_SHORTEST_SECRET = 32
+_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
+_MIN_SECRET_LENGTH = 32
 
 
 def _split(value: object) -> object:
@@ -38,30 +38,32 @@ def _split(value: object) -> object:
         return value
     parts = tuple(part for part in (p.strip() for p in value.split(",")) if part)
     if not parts:
-        raise ValueError("There is no name in it; leave it unset for the default")
+        raise ValueError("It contains no name; leave it unset for the default")
     return parts
 
 
 def _address(value: SecretStr) -> SecretStr:
     if not value.get_secret_value().startswith(("postgresql://", "postgres://")):
-        raise ValueError("It must be an address such as postgresql://user:password@host:5432/database")
+        raise ValueError("It must be a URL such as postgresql://user:password@host:5432/database")
     return value
 
 
 def _long_enough(value: SecretStr) -> SecretStr:
-    if len(value.get_secret_value()) < _SHORTEST_SECRET:
-        raise ValueError(f"It must have at least {_SHORTEST_SECRET} characters; `openssl rand -hex 32` makes one")
+    if len(value.get_secret_value()) < _MIN_SECRET_LENGTH:
+        raise ValueError(f"It must have at least {_MIN_SECRET_LENGTH} characters; `openssl rand -hex 32` generates one")
     return value
 
 
 def _origin(value: str) -> str:
-    """As browsers send it: small letters, and no port where it is the scheme's own."""
+    """The origin as browsers send it: in lower case, without the scheme's default port."""
     if value == "*":
-        raise ValueError("* would let every page on the web use the API with its visitors' tokens: name the origins")
+        raise ValueError(
+            "* would let every page on the web use the API with its visitors' tokens; list the origins instead"
+        )
     found = _ORIGIN.fullmatch(value.lower())
     if not found:
         raise ValueError("An origin is a scheme and a host, as in https://app.example.com or http://localhost:3000")
-    return found["site"] + ("" if found["port"] == _OWN_PORTS[found["scheme"]] else found["port"] or "")
+    return found["site"] + ("" if found["port"] == _DEFAULT_PORTS[found["scheme"]] else found["port"] or "")
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
@@ -75,45 +77,57 @@ SecondsOrOff = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    database_url: Address | None = Field(None, description="PostgreSQL to use; unset: an embedded one is started")
-    listen_url: Address | None = Field(None, description="a direct way to the same server, past a pooler")
-    poll_seconds: SecondsOrOff = Field(10, description="how often to look for missed notifications; 0 = never")
-    lease_seconds: Seconds = Field(60, description="a pod that is silent for so long is taken for dead")
-    heartbeat_seconds: Seconds = Field(15, description="how often a pod renews its lease; at most half of it")
-    shutdown_grace_seconds: SecondsOrOff = Field(20, description="what running jobs get to end in after SIGTERM")
-    on_shutdown: Literal["release", "fail"] = Field("release", description="what becomes of those that did not")
+    database_url: Address | None = Field(
+        None, description="URL of the PostgreSQL database; unset: an embedded server is started"
+    )
+    listen_url: Address | None = Field(
+        None, description="URL for LISTEN and migrations, if database_url goes through a pooler"
+    )
+    poll_seconds: SecondsOrOff = Field(10, description="seconds between polls for missed notifications; 0 = no polling")
+    lease_seconds: Seconds = Field(60, description="seconds without a heartbeat after which a pod is considered dead")
+    heartbeat_seconds: Seconds = Field(15, description="seconds between heartbeats; at most half of lease_seconds")
+    shutdown_grace_seconds: SecondsOrOff = Field(
+        20, description="seconds that running jobs get to finish after SIGTERM"
+    )
+    on_shutdown: Literal["release", "fail"] = Field(
+        "release", description="state of jobs still running after that: pending again, or failed"
+    )
     pod_id: str = Field(default_factory=socket.gethostname, min_length=1, max_length=200, description="this pod's name")
-    concurrency: int = Field(10, ge=1, le=10_000, description="jobs at once per worker process")
-    queues: Names = Field((), description="comma-separated; empty = all queues")
-    host: str = Field("127.0.0.1", description="address the HTTP server binds to")
-    port: int = Field(8080, ge=0, le=65535, description="its port; 0 = any free one")
-    health_host: str = Field("127.0.0.1", description="address that a pod answers health checks at")
-    health_port: int | None = Field(None, ge=0, le=65535, description="its port; unset = it does not; 0 = any free one")
+    concurrency: int = Field(10, ge=1, le=10_000, description="jobs that a worker process runs at the same time")
+    queues: Names = Field((), description="queues to work on, comma-separated; empty = all queues")
+    host: str = Field("127.0.0.1", description="address that the HTTP server binds to")
+    port: int = Field(8080, ge=0, le=65535, description="port of the HTTP server; 0 = any free port")
+    health_host: str = Field("127.0.0.1", description="address that a pod serves health checks on")
+    health_port: int | None = Field(
+        None, ge=0, le=65535, description="port of the health checks; unset = not served; 0 = any free port"
+    )
     tokens: SecretStr | None = Field(
-        None, description="who may use the HTTP API: entries as `reactor token` prints them"
+        None, description="tokens of the HTTP API: entries printed by `reactor token`, comma-separated"
     )
-    tokens_file: Path | None = Field(
-        None, description="the same, one a line, in a file that is read again when it changes"
+    tokens_file: Path | None = Field(None, description="file with one entry per line; reread when it changes")
+    secret: Secret | None = Field(None, description="key that signs stream tokens; the same on all servers")
+    origins: Origins = Field((), description="origins of other sites that may use the HTTP API, comma-separated")
+    max_streams: int = Field(5000, ge=1, le=1_000_000, description="maximum number of open streams per server process")
+    max_streams_per_token: int = Field(
+        500, ge=1, le=1_000_000, description="maximum number of open streams per token name"
     )
-    secret: Secret | None = Field(None, description="signs stream tokens; the same for all pods")
-    origins: Origins = Field((), description="comma-separated; pages of other sites that may use the HTTP API")
-    max_streams: int = Field(5000, ge=1, le=1_000_000, description="streams open at once per process")
-    max_streams_per_token: int = Field(500, ge=1, le=1_000_000, description="of these, for one token's name")
-    embedded_dir: Path | None = Field(None, description="where the embedded PostgreSQL keeps its data")
-    embedded_version: int = Field(18, description="its major version: 16 or 18, or one installed on this machine")
+    embedded_dir: Path | None = Field(None, description="data folder of the embedded PostgreSQL")
+    embedded_version: int = Field(
+        18, description="major version of the embedded PostgreSQL: 16, 18, or one installed on this machine"
+    )
 
     @model_validator(mode="after")
-    def _lease_outlives_a_lost_heartbeat(self) -> Self:
+    def _lease_survives_a_lost_heartbeat(self) -> Self:
         if self.heartbeat_seconds * 2 > self.lease_seconds:
             raise ValueError(
                 f"{PREFIX}HEARTBEAT_SECONDS ({self.heartbeat_seconds:g}) must be at most half of "
-                f"{PREFIX}LEASE_SECONDS ({self.lease_seconds:g}), or one lost heartbeat would cost a live pod its jobs"
+                f"{PREFIX}LEASE_SECONDS ({self.lease_seconds:g}), so that a live pod survives one lost heartbeat"
             )
         return self
 
 
 def read_settings(environment: Mapping[str, str] = os.environ, **overrides: Any) -> Settings:
-    """The settings of `environment`; overrides that are not None (flags) win. Empty variables count as unset."""
+    """Reads the settings from `environment`. Overrides (flags) win unless they are None; empty variables are unset."""
     values: dict[str, Any] = {}
     for field in Settings.model_fields:
         value = environment.get(PREFIX + field.upper(), "")
@@ -125,14 +139,14 @@ def read_settings(environment: Mapping[str, str] = os.environ, **overrides: Any)
     try:
         return Settings(**values)
     except ValidationError as error:
-        raise SettingsInvalid([_complaint(e["loc"], e["msg"], e["input"]) for e in error.errors()]) from None
+        raise SettingsInvalid([_problem(e["loc"], e["msg"], e["input"]) for e in error.errors()]) from None
 
 
 def unknown_settings(environment: Mapping[str, str] = os.environ) -> dict[str, str | None]:
-    """Variables that look like settings and are none, each with the setting that was probably meant."""
-    # The log level is needed before settings can be read, and is the command line's own.
+    """Variables with the prefix that are not settings, each with the setting that was probably meant."""
+    # The log level is read by the command line, before the settings.
     known = {PREFIX + field.upper() for field in Settings.model_fields} | {PREFIX + "LOG_LEVEL"}
-    strange = {
+    unknown = {
         name
         for name in environment
         if name.startswith(PREFIX)
@@ -140,13 +154,13 @@ def unknown_settings(environment: Mapping[str, str] = os.environ) -> dict[str, s
         and name not in known
         and not _KUBERNETES_NAME.match(name)
     }
-    return {name: next(iter(difflib.get_close_matches(name, known, n=1)), None) for name in sorted(strange)}
+    return {name: next(iter(difflib.get_close_matches(name, known, n=1)), None) for name in sorted(unknown)}
 
 
-def _complaint(where: tuple[int | str, ...], message: str, given: object) -> str:
+def _problem(field: tuple[int | str, ...], message: str, given: object) -> str:
     message = message.removeprefix("Value error, ")
-    if not where:
+    if not field:
         return message + "."
-    name = PREFIX + str(where[0]).upper()
+    name = PREFIX + str(field[0]).upper()
     shown = "" if name.endswith(("URL", "SECRET", "TOKENS")) else f", not {str(given)!r}"
     return f"{name}: {message[:1].lower()}{message[1:]}{shown}."

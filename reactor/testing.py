@@ -1,4 +1,4 @@
-"""For tests of code that uses reactor: a real PostgreSQL, and a migrated database of its own for every test."""
+"""Helpers for users' tests: a real PostgreSQL, a migrated database per test, and `run_until_idle`."""
 
 import asyncio
 import importlib.util
@@ -25,17 +25,16 @@ from reactor.lifecycle.lease import Worker, register_worker, retire_worker
 from reactor.settings import Settings
 from reactor.worker.claim_loop import Plan, Runner
 
-# Tests start from nothing each time, so there is nothing to lose in a crash.
+# Tests don't need their data after a crash.
 _FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
-_LEAK_SECONDS = 5.0
-_ROOM_BYTES = 2 * 1024**3
+_MIN_FREE_BYTES = 2 * 1024**3
 
 
 @contextmanager
 def server_for_tests(url: str | None = None, version: int | None = None) -> Iterator[str]:
-    """The server at `url`; else a container where a Docker engine answers; else an embedded one.
+    """The URL of a server: `url` if given, else a container if Docker is available, else an embedded server.
 
-    With a version it is an embedded server of that version.
+    With `version`, an embedded server of that version.
     """
     if url:
         yield url
@@ -47,22 +46,24 @@ def server_for_tests(url: str | None = None, version: int | None = None) -> Iter
             yield url
 
 
-def quick_folder() -> Path:
-    """In memory where there is room: a database has some 300 files, and a disk can take a third of a second for them.
+def fast_temporary_folder() -> Path:
+    """A folder in memory if there is space: a database has about 300 files, which take a disk up to 0.3 s to create.
 
-    Never TMPDIR: a socket's path must be short, and root's server runs as another user.
+    Never TMPDIR, because the path of a socket must be short, and root's server runs as another user.
     """
-    memory = Path("/dev/shm")  # noqa: S108 (mkdtemp makes what is put there)
-    if os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > _ROOM_BYTES:
+    memory = Path("/dev/shm")  # noqa: S108 (mkdtemp creates what goes there)
+    if os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > _MIN_FREE_BYTES:
         return memory
     return Path("/tmp")  # noqa: S108
 
 
 class Databases:
-    """Migrated databases on one server, each a quick clone of one template."""
+    """Migrated databases on one server, cloned from one template."""
 
-    def __init__(self, server_url: str) -> None:
+    def __init__(self, server_url: str, *, disconnect_seconds: float = 5.0) -> None:
+        """`disconnect_seconds`: how long closed connections may take to disappear from the server."""
         self._server_url = server_url
+        self.disconnect_seconds = disconnect_seconds
         self._name = f"reactor_test_{uuid4().hex[:12]}"
         self._made = 0
         self._strategy = "wal_log"
@@ -70,7 +71,7 @@ class Databases:
     async def prepare(self) -> None:
         async with connect(self._server_url, name="reactor tests") as admin:
             await admin.execute(f"create database {self._name}")
-            # Copying files is quicker, but for the two checkpoints: they cost nothing where nothing is synced.
+            # Copying files is faster, except for its two checkpoints, which are only cheap without fsync.
             self._strategy = "file_copy" if await admin.fetchval("show fsync") == "off" else "wal_log"
         await migrate(with_database(self._server_url, self._name))
 
@@ -80,7 +81,7 @@ class Databases:
 
     @asynccontextmanager
     async def clone(self) -> AsyncIterator[str]:
-        """A database for one test. Connections that the test leaves open fail it."""
+        """A database for one test. Connections left open in it fail the test."""
         self._made += 1
         name = f"{self._name}_{self._made}"
         async with connect(self._server_url, name="reactor tests") as admin:
@@ -88,7 +89,7 @@ class Databases:
             try:
                 yield with_database(self._server_url, name)
             finally:
-                leaked = await _connections_left(admin, name)
+                leaked = await _open_connections(admin, name, self.disconnect_seconds)
                 await admin.execute(f"drop database if exists {name} with (force)")
         if leaked:
             raise AssertionError(f"the test left connections open: {', '.join(leaked)}")
@@ -97,9 +98,10 @@ class Databases:
 async def run_until_idle(
     url: str, registry: Registry = default, *, skip_delays: bool = False, concurrency: int = 10
 ) -> dict[JobState, int]:
-    """Runs every job that is due, and what those make due, in this process. Returns how many attempts left which state.
+    """Runs all due jobs, and those that become due as a result, in this process. Returns the number of attempts per
+    resulting state.
 
-    With `skip_delays` scheduled jobs and retries are due at once, so that a test of them need not wait.
+    With `skip_delays`, delayed jobs and retries run immediately, so that tests need not wait.
     """
     worker = Worker("test", registry.job_types, capacity=concurrency)
     async with connect(url, name="reactor tests") as connection:
@@ -118,9 +120,11 @@ async def run_until_idle(
     return counts.states
 
 
-async def _connections_left(admin: "asyncpg.Connection[asyncpg.Record]", database: str) -> list[str]:
-    """A session that was closed a moment ago may not have ended yet."""
-    deadline = time.monotonic() + _LEAK_SECONDS
+async def _open_connections(
+    admin: "asyncpg.Connection[asyncpg.Record]", database: str, within_seconds: float
+) -> list[str]:
+    """Sessions that stay open. A session may end a moment after its connection was closed."""
+    deadline = time.monotonic() + within_seconds
     while True:
         rows = await admin.fetch(statements.LIST_SESSIONS, database)
         if not rows or time.monotonic() > deadline:
@@ -130,7 +134,7 @@ async def _connections_left(admin: "asyncpg.Connection[asyncpg.Record]", databas
 
 @contextmanager
 def _embedded(version: int) -> Iterator[str]:
-    folder = Path(tempfile.mkdtemp(prefix="reactor-test-", dir=quick_folder()))
+    folder = Path(tempfile.mkdtemp(prefix="reactor-test-", dir=fast_temporary_folder()))
     try:
         if os.geteuid() == 0:
             folder.chmod(0o711)
@@ -153,6 +157,6 @@ def _docker_answers() -> bool:
         return False
     host = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
     if not host.startswith("unix://"):
-        return True  # somebody set it: let a failure show
+        return True  # set on purpose, so a failure should be visible
     with socket.socket(socket.AF_UNIX) as probe:
         return probe.connect_ex(host.removeprefix("unix://")) == 0

@@ -18,7 +18,6 @@ import pytest
 import structlog
 from starlette.applications import Starlette
 
-from reactor import testing
 from reactor.database.connection import Connection, connect
 from reactor.database.migrate import migrate
 from reactor.embedded import installed_versions, start_embedded
@@ -26,10 +25,11 @@ from reactor.embedded.account import server_account
 from reactor.handlers.registry import Registry
 from reactor.lifecycle.lease import Worker, register_worker
 from reactor.log import get_logger
-from reactor.testing import Databases, quick_folder, server_for_tests
+from reactor.testing import Databases, fast_temporary_folder, server_for_tests
 from reactor.worker.claim_loop import Plan, Runner
 from tests.support.http_app import make_app
 from tests.support.logs import whole_lines
+from tests.support.package import build_wheel
 from tests.support.pods import Pod, StartPod
 from tests.support.servers import Server, StartServer
 from tests.support.until import until
@@ -87,10 +87,15 @@ def server() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What users install."""
+    return build_wheel(tmp_path_factory.mktemp("package"))
+
+
+@pytest.fixture(scope="session")
 def databases(server: str) -> Iterator[Databases]:
-    # A session that was closed ends when its process gets its turn: on a busy machine that takes a while.
-    testing._LEAK_SECONDS = 10.0
-    databases = Databases(server)
+    # On a busy machine a closed session takes a while to end.
+    databases = Databases(server, disconnect_seconds=10.0)
     asyncio.run(databases.prepare())
     yield databases
     asyncio.run(databases.remove())
@@ -132,7 +137,7 @@ def row(connection: Connection) -> "Row":
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A folder with a short path that the account of root's embedded server may enter too."""
-    folder = Path(tempfile.mkdtemp(prefix="reactor-test-", dir=quick_folder()))
+    folder = Path(tempfile.mkdtemp(prefix="reactor-test-", dir=fast_temporary_folder()))
     folder.chmod(0o711)
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
@@ -152,7 +157,7 @@ async def pooled(folder: Path) -> AsyncIterator[tuple[str, str]]:
             f"unix_socket_dir={server.socket_folder}\nlisten_port=6432\nauth_type=any\npool_mode=transaction\n"
         )
         account = server_account()  # it refuses root, as the server does
-        account.own(config)
+        account.take_ownership(config)
         process = subprocess.Popen([program, config], stderr=subprocess.DEVNULL, **account.subprocess_options())
         try:
             await until(lambda: _answers(server.socket_folder / ".s.PGSQL.6432"))

@@ -1,4 +1,4 @@
-"""A function in a thread ends as it would have ended here, and is not forgotten before."""
+"""in_thread: exceptions, cancellation and context of a function in a thread."""
 
 import asyncio
 import contextvars
@@ -17,15 +17,15 @@ def executor() -> Iterator[ThreadPoolExecutor]:
         yield executor
 
 
-async def test_a_stop_iteration_ends_it(executor: ThreadPoolExecutor) -> None:
-    """`next()` on nothing: a future can't hold that exception, and nobody would ever have heard of the end."""
+async def test_a_stop_iteration_in_a_thread_becomes_a_runtime_error(executor: ThreadPoolExecutor) -> None:
+    """A future can't hold StopIteration and would never complete."""
     nothing: Iterator[int] = iter(())
     with pytest.raises(RuntimeError, match="StopIteration"):
         async with asyncio.timeout(5):
             await in_thread(executor, lambda: next(nothing), lambda: True)
 
 
-async def test_it_is_waited_for_although_the_task_was_cancelled(executor: ThreadPoolExecutor) -> None:
+async def test_a_cancelled_task_waits_for_its_thread(executor: ThreadPoolExecutor) -> None:
     may_end = threading.Event()
     waiting = asyncio.create_task(in_thread(executor, lambda: may_end.wait(10), lambda: False))
     await asyncio.sleep(0)
@@ -35,7 +35,7 @@ async def test_it_is_waited_for_although_the_task_was_cancelled(executor: Thread
     assert await waiting
 
 
-async def test_once_given_up_it_is_not_waited_for(executor: ThreadPoolExecutor) -> None:
+async def test_an_abandoned_thread_is_not_waited_for(executor: ThreadPoolExecutor) -> None:
     may_end = threading.Event()
     waiting = asyncio.create_task(in_thread(executor, lambda: may_end.wait(10), lambda: True))
     await asyncio.sleep(0)
@@ -45,7 +45,7 @@ async def test_once_given_up_it_is_not_waited_for(executor: ThreadPoolExecutor) 
     may_end.set()
 
 
-async def test_it_sees_the_context_of_its_caller(executor: ThreadPoolExecutor) -> None:
+async def test_a_thread_sees_the_context_of_its_caller(executor: ThreadPoolExecutor) -> None:
     name = contextvars.ContextVar[str]("name")
     name.set("mine")
     assert await in_thread(executor, name.get, lambda: False) == "mine"

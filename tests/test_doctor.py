@@ -1,4 +1,4 @@
-"""`reactor doctor` finds what is wrong, and nothing where nothing is."""
+"""`reactor doctor` reports problems, and none on a healthy setup."""
 
 import re
 import time
@@ -7,21 +7,25 @@ from pathlib import Path
 
 import pytest
 
-from reactor import doctor
 from reactor.database.connection import Connection, connect
 from reactor.database.migrate import migrate
-from reactor.doctor import Finding, Level, examine
+from reactor.doctor import Finding, Level, Limits, diagnose
 from reactor.embedded import start_embedded
 from reactor.embedded.locate import Location
 
+# Other tests keep the machine busy.
+PATIENT = Limits(notification_seconds=20.0)
+IMPATIENT = Limits(notification_seconds=0.2)
 
-async def findings(url: str, listen_url: str = "", environment: Mapping[str, str] | None = None) -> dict[str, Finding]:
+
+async def findings(
+    url: str, listen_url: str = "", environment: Mapping[str, str] | None = None, limits: Limits = PATIENT
+) -> dict[str, Finding]:
     location = Location(url, listen_url or url)
-    return {finding.check: finding async for finding in examine(location, environment or {})}
+    return {finding.check: finding async for finding in diagnose(location, environment or {}, limits)}
 
 
-async def test_a_healthy_database_gets_a_clean_bill(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_NOTIFICATION_SECONDS", 20.0)  # it is well also if it is busy with other tests
+async def test_a_healthy_database_has_no_problems(database: str) -> None:
     found = await findings(database)
     assert {finding.level for finding in found.values()} == {Level.OK}, found
     assert set(found) == {"server", "schema", "privileges", "clock", "pooler", "notifications", "vacuum"}
@@ -32,7 +36,7 @@ async def test_a_missing_schema_is_a_problem(server: str) -> None:
     assert (schema.level, schema.remedy) == (Level.PROBLEM, "Run `reactor migrate`.")
 
 
-async def test_a_server_that_is_down_is_the_only_finding() -> None:
+async def test_an_unreachable_server_is_the_only_finding() -> None:
     found = await findings("postgresql://u@127.0.0.1:1/x")
     assert list(found) == ["server"]
     assert found["server"].level is Level.PROBLEM
@@ -47,10 +51,10 @@ async def test_a_user_without_roles_is_a_problem(folder: Path) -> None:
     with start_embedded(folder, version=18, options={"fsync": "off"}) as server:
         await migrate(server.url())
         async with connect(server.url(), name="test") as admin:
-            await admin.execute("create role somebody login; create role runner login in role reactor_worker")
-        privileges = (await findings(server.url().replace("postgres@", "somebody@", 1)))["privileges"]
+            await admin.execute("create role stranger login; create role runner login in role reactor_worker")
+        privileges = (await findings(server.url().replace("postgres@", "stranger@", 1)))["privileges"]
         assert privileges.level is Level.PROBLEM
-        assert "grant reactor_worker to somebody" in privileges.remedy
+        assert "grant reactor_worker to stranger" in privileges.remedy
         privileges = (await findings(server.url().replace("postgres@", "runner@", 1)))["privileges"]
         assert (privileges.level, "not migrate" in privileges.message) == (Level.OK, True)
 
@@ -62,36 +66,30 @@ async def test_a_clock_that_differs_is_a_warning(database: str, monkeypatch: pyt
     assert clock.level is Level.WARNING
     seconds = re.search(r"clock is ([\d.]+) s behind", clock.message)
     assert seconds, clock.message
-    assert float(seconds[1]) == pytest.approx(90, abs=5)  # both clocks are not read at the same moment
+    assert float(seconds[1]) == pytest.approx(90, abs=5)  # the two clocks are read at different moments
 
 
-async def test_who_holds_back_vacuum_is_named(
-    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(doctor, "_OLD_TRANSACTION_SECONDS", 0.0)
+async def test_sessions_that_hold_back_vacuum_are_named(database: str, connection: Connection) -> None:
+    location, limits = Location(database, database), Limits(old_transaction_seconds=0.0)
     async with connection.transaction():
         await connection.execute("select 1")
-        found = [finding async for finding in examine(Location(database, database), {}) if finding.check == "vacuum"]
+        found = [finding async for finding in diagnose(location, {}, limits) if finding.check == "vacuum"]
     assert {finding.level for finding in found} == {Level.WARNING}
     [ours] = [one for one in found if f"session {connection.get_server_pid()} " in one.message]
     assert "(test, idle in transaction) has held back vacuum" in ours.message
     assert "pg_terminate_backend" in ours.remedy
 
 
-async def test_notifications_that_do_not_arrive_are_a_problem(
-    database: str, server: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another database stands in for a pooler that loses them: notifications don't cross."""
-    monkeypatch.setattr(doctor, "_NOTIFICATION_SECONDS", 0.2)
-    assert (await findings(database, listen_url=server))["notifications"].level is Level.PROBLEM
+async def test_lost_notifications_are_a_problem(database: str, server: str) -> None:
+    """Notifications don't cross databases, so another database simulates a pooler that loses them."""
+    found = await findings(database, listen_url=server, limits=IMPATIENT)
+    assert found["notifications"].level is Level.PROBLEM
 
 
-async def test_a_pooler_in_between_is_found(pooled: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pooler_is_detected(pooled: tuple[str, str]) -> None:
     through_pooler, direct = pooled
-    monkeypatch.setattr(doctor, "_NOTIFICATION_SECONDS", 0.2)
-    found = await findings(through_pooler)
+    found = await findings(through_pooler, limits=IMPATIENT)
     assert found["pooler"].level is Level.WARNING
     assert "REACTOR_LISTEN_URL" in found["pooler"].remedy
-    monkeypatch.setattr(doctor, "_NOTIFICATION_SECONDS", 20.0)
     found = await findings(through_pooler, listen_url=direct)
     assert (found["pooler"].level, found["notifications"].level) == (Level.OK, Level.OK)

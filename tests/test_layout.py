@@ -1,4 +1,4 @@
-"""The repository keeps its own rules."""
+"""Rules of the repository."""
 
 import ast
 import json
@@ -28,12 +28,12 @@ def tracked() -> list[Path]:
     return [path for path in map(ROOT.joinpath, listing.stdout.splitlines()) if path.is_file()]
 
 
-def test_the_top_level_is_as_agreed() -> None:
+def test_the_top_level_has_the_agreed_files() -> None:
     assert {path.name for path in ROOT.iterdir()} >= FIXED
 
 
-def test_http_is_a_source_root_and_hides_nothing() -> None:
-    """With an __init__.py it would stand before the standard library's http for everything started here."""
+def test_the_folder_http_does_not_shadow_the_standard_library() -> None:
+    """With an __init__.py it would shadow the standard library's http for programs started here."""
     assert not (ROOT / "http" / "__init__.py").exists()
     assert not (ROOT / "tests" / "http").exists()
     script = "import http.client, reactor_http; print(http.__path__[0])"
@@ -110,8 +110,8 @@ def package_of(path: Path) -> str:
     return Path(inner[0]).stem
 
 
-def test_nothing_refers_to_this_workplace() -> None:
-    """No package index, no folder of the machine it was written on, nothing outside the repository."""
+def test_no_file_refers_to_the_build_machine() -> None:
+    """No package index, no folder of the development machine, nothing outside the repository."""
     forbidden = re.compile(r"index-url|\.\./" + r"shared|/work/" + r"main|extra-index|/opt/" + r"(pypi|wheels)")
     for path in tracked():
         if path.suffix not in (".png", ".ico") and path.name not in ("Makefile", Path(__file__).name):
@@ -119,7 +119,7 @@ def test_nothing_refers_to_this_workplace() -> None:
 
 
 @pytest.mark.parametrize("name", ["requirements.lock", "requirements-dev.lock"])
-def test_lock_files_have_a_hash_for_everything_and_no_address(name: str) -> None:
+def test_lock_files_have_hashes_and_no_urls(name: str) -> None:
     text = (ROOT / name).read_text()
     assert "://" not in text
     packages = re.findall(r"^\S+==\S+(?: ;.*)? \\\n    --hash=sha256:", text, re.MULTILINE)
@@ -133,7 +133,7 @@ def test_the_pages_lock_file_has_a_hash_for_every_package_and_no_registry() -> N
     assert all("integrity" in package and "resolved" not in package for package in installed)
 
 
-def test_the_image_copies_what_exists_and_runs_what_is_installed() -> None:
+def test_the_image_copies_existing_files_and_runs_the_command() -> None:
     lines = (ROOT / "Dockerfile").read_text().splitlines()
     copied = [source for line in lines if line.startswith("COPY ") for source in line.split()[1:-1]]
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
@@ -155,7 +155,7 @@ def test_every_setting_is_documented() -> None:
     assert {f"REACTOR_{name.upper()}" for name in Settings.model_fields} <= documented
 
 
-def test_links_between_documents_lead_somewhere() -> None:
+def test_links_between_documents_are_valid() -> None:
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "sql").rglob("*.md")]:
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page}: {target}"

@@ -1,4 +1,4 @@
-"""The log: one form for all of it, JSON where no one is looking."""
+"""Logging: one format for all records, JSON unless on a terminal."""
 
 import io
 import json
@@ -21,7 +21,7 @@ def _as_before() -> Iterator[None]:
     structlog.reset_defaults()
 
 
-def test_it_is_json_unless_on_a_terminal() -> None:
+def test_logs_are_json_unless_on_a_terminal() -> None:
     stream = io.StringIO()
     configure_logging("info", stream)
     get_logger("reactor.test").info("job settled", job_id=7, state="completed")
@@ -32,7 +32,7 @@ def test_it_is_json_unless_on_a_terminal() -> None:
     assert ours["timestamp"].endswith("Z")
 
 
-def test_an_error_carries_its_traceback_as_data() -> None:
+def test_the_traceback_of_an_error_is_structured() -> None:
     stream = io.StringIO()
     configure_logging("info", stream)
     try:
@@ -43,14 +43,14 @@ def test_an_error_carries_its_traceback_as_data() -> None:
     assert entry["exception"][0]["exc_type"] == "ValueError"
 
 
-def test_what_is_below_the_level_is_not_written() -> None:
+def test_records_below_the_level_are_dropped() -> None:
     stream = io.StringIO()
     configure_logging("warning", stream)
     get_logger("reactor.test").info("quiet")
     assert stream.getvalue() == ""
 
 
-def test_it_is_readable_on_a_terminal() -> None:
+def test_logs_are_readable_on_a_terminal() -> None:
     stream = io.StringIO()
     configure_logging("info", stream, as_json=False)
     get_logger("reactor.test").info("job settled", job_id=7)

@@ -1,4 +1,4 @@
-"""Settings: read once from the environment, refused with a reason."""
+"""Settings are read from the environment and refused with a reason."""
 
 import re
 from pathlib import Path
@@ -17,7 +17,7 @@ def test_the_defaults_are_the_documented_ones() -> None:
     assert (settings.host, settings.port) == ("127.0.0.1", 8080)
 
 
-def test_a_setting_is_its_name_in_capitals_behind_the_prefix() -> None:
+def test_a_setting_is_read_from_its_variable() -> None:
     settings = read_settings(
         {"REACTOR_LEASE_SECONDS": "7.5", "REACTOR_HEARTBEAT_SECONDS": "0.5", "REACTOR_QUEUES": "a, b,"}
     )
@@ -25,7 +25,7 @@ def test_a_setting_is_its_name_in_capitals_behind_the_prefix() -> None:
     assert settings.queues == ("a", "b")
 
 
-def test_flags_win_and_absent_flags_do_not() -> None:
+def test_flags_override_variables_only_if_given() -> None:
     assert read_settings({"REACTOR_PORT": "1"}, port=2, host=None).port == 2
     assert read_settings({"REACTOR_PORT": "1"}, port=None).port == 1
 
@@ -34,7 +34,7 @@ def test_an_empty_variable_counts_as_unset() -> None:
     assert read_settings({"REACTOR_DATABASE_URL": ""}).database_url is None
 
 
-def test_the_pods_name_is_the_hostname_unless_set() -> None:
+def test_the_pod_id_defaults_to_the_hostname() -> None:
     """P4"""
     assert read_settings({"HOSTNAME": "pod-7"}).pod_id == "pod-7"
     assert read_settings({"HOSTNAME": "pod-7", "REACTOR_POD_ID": "mine"}).pod_id == "mine"
@@ -42,7 +42,7 @@ def test_the_pods_name_is_the_hostname_unless_set() -> None:
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "complaint"),
+    ("variable", "value", "problem"),
     [
         ("REACTOR_LEASE_SECONDS", "soon", "REACTOR_LEASE_SECONDS: .*valid number.*not 'soon'"),
         ("REACTOR_LEASE_SECONDS", "nan", "REACTOR_LEASE_SECONDS: .*finite"),
@@ -54,12 +54,12 @@ def test_the_pods_name_is_the_hostname_unless_set() -> None:
             r"REACTOR_HEARTBEAT_SECONDS \(31\) must be at most half .* \(60\)",
         ),
         ("REACTOR_PORT", "70000", "REACTOR_PORT: .*65535"),
-        ("REACTOR_QUEUES", ",,", "REACTOR_QUEUES: there is no name in it"),
-        ("REACTOR_DATABASE_URL", "mysql://x/y", "REACTOR_DATABASE_URL: it must be an address such as postgresql://"),
+        ("REACTOR_QUEUES", ",,", "REACTOR_QUEUES: it contains no name"),
+        ("REACTOR_DATABASE_URL", "mysql://x/y", "REACTOR_DATABASE_URL: it must be a URL such as postgresql://"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name(variable: str, value: str, complaint: str) -> None:
-    with pytest.raises(SettingsInvalid, match=complaint):
+def test_invalid_settings_are_refused_by_name(variable: str, value: str, problem: str) -> None:
+    with pytest.raises(SettingsInvalid, match=problem):
         read_settings({variable: value})
 
 
@@ -68,7 +68,7 @@ def test_secrets_are_not_shown() -> None:
     assert "hush" not in repr(settings)
 
 
-def test_variables_that_kubernetes_makes_for_a_service_called_reactor_are_not_settings() -> None:
+def test_variables_of_a_kubernetes_service_named_reactor_are_ignored() -> None:
     theirs = {
         "REACTOR_PORT": "tcp://10.0.0.1:8080",
         "REACTOR_SERVICE_HOST": "10.0.0.1",
@@ -85,7 +85,7 @@ def test_every_documented_setting_is_known() -> None:
     assert unknown_settings(dict.fromkeys(documented, "1")) == {}
 
 
-def test_a_misspelt_setting_is_noticed() -> None:
+def test_a_misspelt_setting_is_reported_with_the_intended_one() -> None:
     assert unknown_settings({"REACTOR_LEASE_SECOND": "5", "PATH": "/"}) == {
         "REACTOR_LEASE_SECOND": "REACTOR_LEASE_SECONDS"
     }

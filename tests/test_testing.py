@@ -1,4 +1,4 @@
-"""What users test their own handlers with: run_until_idle, and the pytest plugin."""
+"""Helpers for users' tests: run_until_idle and the pytest plugin."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ async def states(connection: Connection) -> list[tuple[str, str]]:
     return [tuple(r) for r in await connection.fetch("select job_type, state from reactor.jobs order by id")]
 
 
-async def test_a_chain_is_run_to_its_end(database: str, connection: Connection, registry: Registry) -> None:
+async def test_run_until_idle_runs_chained_jobs(database: str, connection: Connection, registry: Registry) -> None:
     @registry.register("work")
     async def work(job: Job, ctx: Context) -> None:
         if job.payload["left"]:
@@ -33,7 +33,7 @@ async def test_a_chain_is_run_to_its_end(database: str, connection: Connection, 
     assert await run_until_idle(database, registry) == {}
 
 
-async def test_dependants_are_run_when_what_they_need_is_done(
+async def test_run_until_idle_runs_dependants_in_order(
     database: str, connection: Connection, registry: Registry
 ) -> None:
     order: list[str] = []
@@ -60,7 +60,9 @@ async def test_dependants_are_run_when_what_they_need_is_done(
     assert [state for _, state in await states(connection)] == ["completed"] * 3 + ["failed", "cancelled"]
 
 
-async def test_jobs_of_one_scope_are_run_one_by_one(database: str, connection: Connection, registry: Registry) -> None:
+async def test_run_until_idle_runs_jobs_of_one_scope_one_at_a_time(
+    database: str, connection: Connection, registry: Registry
+) -> None:
     at_once, most = 0, 0
 
     @registry.register("work")
@@ -76,7 +78,7 @@ async def test_jobs_of_one_scope_are_run_one_by_one(database: str, connection: C
     assert most == 1
 
 
-async def test_what_is_scheduled_waits_unless_delays_are_skipped(
+async def test_delayed_jobs_wait_unless_delays_are_skipped(
     database: str, connection: Connection, registry: Registry
 ) -> None:
     calls: list[str] = []
@@ -107,14 +109,14 @@ async def test_what_is_scheduled_waits_unless_delays_are_skipped(
 
 
 @pytest.mark.parametrize("in_transaction", [False, True])
-async def test_it_returns_as_soon_as_there_is_nothing_left(
+async def test_run_until_idle_returns_immediately_when_idle(
     database: str,
     connection: Connection,
     registry: Registry,
     monkeypatch: pytest.MonkeyPatch,
     in_transaction: bool,
 ) -> None:
-    """And not when it would next have looked by itself, which here is never."""
+    """It does not wait for the next poll, which never comes here."""
     monkeypatch.setattr(claim_loop, "_LOOK_AGAIN_SECONDS", ())
     monkeypatch.setattr("reactor.testing.Plan", partial(claim_loop.Plan, poll_seconds=0, stock_seconds=3600))
 
@@ -131,10 +133,8 @@ async def test_it_returns_as_soon_as_there_is_nothing_left(
         assert await run_until_idle(database, registry) == {JobState.COMPLETED: 2}
 
 
-async def test_a_job_that_is_due_at_once_again_is_run_however_the_looks_fall(
-    database: str, connection: Connection, registry: Registry
-) -> None:
-    """Settled while the runner was looking, it was left behind now and then."""
+async def test_run_until_idle_runs_immediate_retries(database: str, connection: Connection, registry: Registry) -> None:
+    """A retry that became due during a claim used to be left behind occasionally."""
 
     @registry.register("work", max_attempts=25, backoff=0)
     async def work(job: Job) -> None:
@@ -146,14 +146,14 @@ async def test_a_job_that_is_due_at_once_again_is_run_however_the_looks_fall(
     assert counts == {JobState.PENDING: 96, JobState.COMPLETED: 4}
 
 
-async def test_it_runs_what_programs_register_unless_told_otherwise(database: str, connection: Connection) -> None:
-    await submit(connection, "nobody.has.this")
+async def test_run_until_idle_uses_the_default_registry(database: str, connection: Connection) -> None:
+    await submit(connection, "unregistered")
     assert await run_until_idle(database) == {}
-    assert await states(connection) == [("nobody.has.this", "pending")]
-    assert "nobody.has.this" not in registry.default.job_types
+    assert await states(connection) == [("unregistered", "pending")]
+    assert "unregistered" not in registry.default.job_types
 
 
-async def test_it_leaves_no_worker_behind(database: str, connection: Connection, registry: Registry) -> None:
+async def test_run_until_idle_leaves_no_worker(database: str, connection: Connection, registry: Registry) -> None:
     registry.register("work")(lambda: None)
     await run_until_idle(database, registry)
     assert await connection.fetchval("select count(*) from reactor.workers where ended_at is null") == 0
@@ -181,7 +181,7 @@ async def run(url: str) -> str:
     job = await submit(connection, "greet", {"name": "you"})
     await run_until_idle(url, registry)
     result = await connection.fetchval("select result ->> 'greeting' from reactor.jobs where id = $1", job.id)
-    assert await connection.fetchval("select count(*) from reactor.jobs") == 1, "a database of its own"
+    assert await connection.fetchval("select count(*) from reactor.jobs") == 1, "the database is not shared"
     await connection.close()
     return result
 
@@ -198,14 +198,14 @@ async def test_with_pytest_asyncio_again(reactor_database):
     assert await run(reactor_database) == "Hello, you!"
 
 
-def test_that_leaves_a_connection_open(monkeypatch, reactor_database):
-    monkeypatch.setattr("reactor.testing._LEAK_SECONDS", 0.1)
+def test_that_leaves_a_connection_open(reactor_databases, reactor_database):
+    reactor_databases.disconnect_seconds = 0.1
     loop = asyncio.new_event_loop()
     loop.left = loop.run_until_complete(asyncpg.connect(reactor_database))
 """
 
 
-def test_the_plugins_database_serves_every_kind_of_test(server: str, tmp_path: Path) -> None:
+def test_the_fixtures_of_the_plugin_work_with_every_kind_of_test(server: str, tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_app.py").write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "-q", "-rA"]

@@ -1,4 +1,7 @@
-"""The command `reactor`: reads flags and settings, calls the engine, prints answers and errors."""
+"""The command `reactor`: reads flags and settings, calls the engine, prints results and errors.
+
+Imports every other package. Nothing imports it.
+"""
 
 import sys
 from importlib import import_module
@@ -9,7 +12,7 @@ from reactor import __version__
 from reactor.errors import ReactorError
 from reactor.log import configure_logging
 
-# Each command and the module it is in, in the order of the help.
+# The module of each command, in the order of the help.
 _MODULES = {
     "up": "up",
     "worker": "worker",
@@ -33,7 +36,7 @@ _MODULES = {
 
 
 class _Commands(click.Group):
-    """A command is imported when it is called: all of them together take a second."""
+    """Imports a command only when it is called, since importing all of them takes a second."""
 
     def list_commands(self, context: click.Context) -> list[str]:
         return list(_MODULES)
@@ -53,27 +56,27 @@ class _Commands(click.Group):
     default="info",
     envvar="REACTOR_LOG_LEVEL",
     show_default=True,
-    help="What is logged (to standard error; JSON lines unless that is a terminal).",
+    help="Minimum level of log records. They go to standard error, as JSON lines unless it is a terminal.",
 )
 def cli(log_level: str) -> None:
-    """Jobs and pipelines on PostgreSQL: insert a row, and it is run.
+    """Run jobs and pipelines on PostgreSQL: insert a row, and a pod runs it.
 
     \b
-    To try it, with a PostgreSQL of its own:
+    Try it with an embedded PostgreSQL:
       reactor up
-    Against your server:
+    Use your own server:
       export REACTOR_DATABASE_URL=postgresql://user:password@host/database
-      reactor doctor      is everything in place?
-      reactor migrate     make the tables
+      reactor doctor      check the setup
+      reactor migrate     create or upgrade the tables
     Then:
       reactor submit csv_ingest '{"file": "a.csv"}'
-      reactor watch 17    its pipeline, live
-      reactor jobs        what there is
-      reactor why 17      why job 17 is not running
+      reactor watch 17    follow the pipeline of job 17
+      reactor jobs        list jobs
+      reactor why 17      explain why job 17 is not running
 
-    Settings are REACTOR_* environment variables; flags win over them.
+    Settings are REACTOR_* environment variables; flags override them.
 
-    Exit codes: 0 done, 1 it did not work (the reason is printed), 2 the command or a setting is wrong.
+    Exit codes: 0 success, 1 failure (the reason is printed), 2 invalid command or setting.
     """
     configure_logging(log_level)
 
@@ -82,8 +85,8 @@ def main() -> None:
     try:
         cli()
     except ReactorError as error:
-        from reactor.cli.output import harmless
+        from reactor.cli.output import printable
 
         click.secho("error: ", fg="red", bold=True, nl=False, err=True)
-        click.echo(harmless(error, lines=True), err=True)
+        click.echo(printable(error, keep_newlines=True), err=True)
         sys.exit(error.exit_code)

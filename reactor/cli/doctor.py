@@ -1,4 +1,4 @@
-"""`reactor doctor`."""
+"""`reactor doctor`: diagnoses the setup and suggests fixes."""
 
 import dataclasses
 import json
@@ -8,11 +8,11 @@ import sys
 import anyio
 import click
 
-from reactor.doctor import Finding, Level, examine
+from reactor.doctor import Finding, Level, diagnose
 from reactor.embedded.locate import locate
 from reactor.settings import read_settings
 
-_SIGNS = {
+_LABELS = {
     Level.OK: ("ok     ", "green"),
     Level.WARNING: ("warning", "yellow"),
     Level.PROBLEM: ("problem", "red"),
@@ -22,21 +22,21 @@ _SIGNS = {
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as a JSON array.")
 def doctor(as_json: bool) -> None:
-    """Look for what would keep reactor from working here, and say how to put it right.
+    """Diagnose the setup and suggest fixes.
 
-    Checks: settings, server and version, schema, privileges, clock, a pooler in between, notifications,
-    and whether something holds back vacuum. Exits with 1 if there is a problem; warnings alone exit with 0.
+    Checks the settings, the server and its version, the schema, privileges, the clock, poolers, notifications, and
+    transactions that hold back vacuum. Exits with 1 if there is a problem, and with 0 if there are only warnings.
     """
-    findings = anyio.run(_examine, as_json)
+    findings = anyio.run(_diagnose, as_json)
     if as_json:
         click.echo(json.dumps([dataclasses.asdict(finding) for finding in findings], indent=2))
     sys.exit(any(finding.level is Level.PROBLEM for finding in findings))
 
 
-async def _examine(quiet: bool) -> list[Finding]:
+async def _diagnose(quiet: bool) -> list[Finding]:
     findings = []
     async with locate(read_settings()) as location:
-        async for finding in examine(location, os.environ):
+        async for finding in diagnose(location, os.environ):
             findings.append(finding)
             if not quiet:
                 _print(finding)
@@ -44,7 +44,7 @@ async def _examine(quiet: bool) -> list[Finding]:
 
 
 def _print(finding: Finding) -> None:
-    sign, colour = _SIGNS[finding.level]
-    click.echo(f"{click.style(sign, fg=colour)}  {finding.check:<13}  {finding.message}")
+    label, colour = _LABELS[finding.level]
+    click.echo(f"{click.style(label, fg=colour)}  {finding.check:<13}  {finding.message}")
     if finding.remedy:
         click.echo(f"{'':24}{finding.remedy}")

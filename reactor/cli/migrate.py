@@ -1,4 +1,4 @@
-"""`reactor migrate`."""
+"""`reactor migrate`: creates or upgrades the tables."""
 
 import anyio
 import click
@@ -14,25 +14,25 @@ from reactor.settings import read_settings
 @click.option(
     "--down-to",
     metavar="REVISION",
-    help="Go back to a revision ('base': before the first). Drops what later ones added, data included.",
+    help="Downgrade to a revision ('base': before the first). Drops what later revisions added, including data.",
 )
-@click.option("--yes", is_flag=True, help="Don't ask before --down-to drops something.")
+@click.option("--yes", is_flag=True, help="Don't ask for confirmation of --down-to.")
 def migrate(sql: bool, down_to: str | None, yes: bool) -> None:
-    """Bring the database's tables to the revision that this program needs.
+    """Create or upgrade the tables.
 
-    Any number of pods may run this at once: one migrates, the others wait for it. A migration that fails
-    changes nothing and can be run again. The user needs to be a member of reactor_owner, or be allowed to
-    create roles and schemas; where it is not, the SQL for an administrator is printed.
+    Any number of pods may run this at the same time: one migrates, the others wait. A failed migration changes
+    nothing and can be run again. The database user must be a member of reactor_owner, or be allowed to create roles
+    and schemas; otherwise the SQL for an administrator is printed.
     """
     if sql:
         click.echo(migration_script(), nl=False)
         return
     if down_to and not yes:
-        click.confirm(f"Drop everything that was added after revision {down_to}, data included?", abort=True)
+        click.confirm(f"Drop everything added after revision {down_to}, including data?", abort=True)
     before, after = anyio.run(_migrate, down_to)
     at = after or "base"
     click.echo(
-        f"The schema is at revision {at}" + (" already." if before == after else f" (was: {before or 'not there'}).")
+        f"The schema is at revision {at}" + (" already." if before == after else f" (was: {before or 'missing'}).")
     )
 
 

@@ -1,4 +1,4 @@
-"""`reactor schedules`: recurring jobs."""
+"""`reactor schedules`: lists and manages recurring jobs."""
 
 import sys
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 import click
 
 from reactor.cli.options import json_option
-from reactor.cli.output import harmless, print_json, print_table
-from reactor.cli.session import ask, operator
-from reactor.duration import in_words
+from reactor.cli.output import print_json, print_table, printable
+from reactor.cli.session import current_operator, run_connected
+from reactor.duration import format_duration
 from reactor.operate import schedules as actions
 
 name_argument = click.argument("name")
@@ -18,61 +18,64 @@ name_argument = click.argument("name")
 @json_option
 @click.pass_context
 def schedules(context: click.Context, as_json: bool) -> None:
-    """List recurring jobs; switch one on or off, run it now, remove it.
+    """List recurring jobs; enable, disable, run or remove one.
 
     \b
       reactor schedules
       reactor schedules disable nightly
-      reactor schedules run nightly            one job now, besides its times
+      reactor schedules run nightly            submit one job now
       reactor jobs --tag schedule:nightly      its jobs
 
-    They are declared in code (reactor.schedule), or rows of reactor.schedules: docs/schedules.md.
+    Schedules are declared in code (reactor.schedule) or inserted into reactor.schedules: docs/schedules.md.
     """
     if context.invoked_subcommand is not None:
         return
-    found = ask(actions.list_schedules)
+    found = run_connected(actions.list_schedules)
     if as_json:
         print_json(found)
     elif not found:
         click.echo("There are no schedules.", err=True)
     else:
         print_table(
-            ["NAME", "WHAT", "WHEN", "ZONE", "NEXT", "LAST", "STATE"],
+            ["NAME", "TYPE", "SCHEDULE", "TIMEZONE", "NEXT RUN", "LAST RUN", "STATE"],
             [_row(schedule) for schedule in found],
-            stretchy=["NAME", "WHAT", "STATE"],
+            shrinkable=["NAME", "TYPE", "STATE"],
         )
 
 
 @schedules.command()
 @name_argument
 def enable(name: str) -> None:
-    """Let it run again, from now on; what it missed is not made up for."""
-    was = ask(lambda connection: actions.enable(connection, name, operator()))
-    click.echo(f"Schedule {harmless(name)} is {'enabled already' if was else 'enabled'}.")
+    """Enable a schedule. Runs that it missed while disabled are skipped."""
+    was = run_connected(lambda connection: actions.enable(connection, name, current_operator()))
+    click.echo(f"Schedule {printable(name)} is {'already enabled' if was else 'enabled'}.")
 
 
 @schedules.command()
 @name_argument
 def disable(name: str) -> None:
-    """Don't let it run; its jobs that there are go on."""
-    was = ask(lambda connection: actions.disable(connection, name, operator()))
-    click.echo(f"Schedule {harmless(name)} is {'disabled' if was else 'disabled already'}.")
+    """Disable a schedule. Jobs that it has submitted are not affected."""
+    was = run_connected(lambda connection: actions.disable(connection, name, current_operator()))
+    click.echo(f"Schedule {printable(name)} is {'disabled' if was else 'already disabled'}.")
 
 
 @schedules.command()
 @name_argument
 def remove(name: str) -> None:
-    """Remove it; its jobs stay. One that code declares comes back when a worker starts: remove it there first."""
-    ask(lambda connection: actions.remove(connection, name, operator()))
-    click.echo(f"Schedule {harmless(name)} is removed.")
+    """Remove a schedule; its jobs are kept.
+
+    If code declares the schedule, remove it there first: starting a worker restores it.
+    """
+    run_connected(lambda connection: actions.remove(connection, name, current_operator()))
+    click.echo(f"Schedule {printable(name)} is removed.")
 
 
 @schedules.command()
 @name_argument
 @json_option
 def run(name: str, as_json: bool) -> None:
-    """Insert one of its jobs now, besides its times; also of one that is disabled."""
-    job_id, outcome = ask(lambda connection: actions.run(connection, name, operator()))
+    """Submit one job of a schedule now. The schedule may be disabled."""
+    job_id, outcome = run_connected(lambda connection: actions.run(connection, name, current_operator()))
     if as_json:
         print_json({"id": job_id, "outcome": outcome})
     else:
@@ -82,7 +85,7 @@ def run(name: str, as_json: bool) -> None:
 
 def _row(schedule: dict[str, Any]) -> tuple[object, ...]:
     zone = schedule["timezone"] if schedule["cron"] else ""
-    when = schedule["cron"] or f"every {in_words(schedule['every_seconds'])}"
+    when = schedule["cron"] or f"every {format_duration(schedule['every_seconds'])}"
     return (
         schedule["name"],
         schedule["job_type"],
@@ -101,4 +104,4 @@ def _state(schedule: dict[str, Any]) -> str:
         return f"error: {schedule['error']}"
     if schedule["last_job_id"] is None:
         return "enabled"
-    return f"enabled; job {schedule['last_job_id']} {schedule['last_job_state'] or 'is pruned'}"
+    return f"enabled; job {schedule['last_job_id']} {schedule['last_job_state'] or 'pruned'}"

@@ -1,4 +1,4 @@
-"""`reactor serve`: the HTTP server, until it is told to stop."""
+"""`reactor serve`: runs the HTTP server."""
 
 import asyncio
 import signal
@@ -20,10 +20,10 @@ log = get_logger(__name__)
 @click.command()
 @address_options
 def serve(host: str | None, port: int | None) -> None:
-    """Start the HTTP server: API, progress streams and page. SIGTERM or Ctrl-C stops it.
+    """Run the HTTP server: API, progress streams and page. SIGTERM or Ctrl-C stops it.
 
-    Any number of them can run beside the pods. Without REACTOR_TOKENS it answers this machine alone; `reactor token`
-    makes tokens. docs/http.md, docs/streams.md and docs/access.md tell the rest.
+    Any number of servers can run beside the pods. Without REACTOR_TOKENS the server accepts loopback connections only;
+    `reactor token` creates tokens. See docs/http.md, docs/streams.md and docs/access.md.
     """
     asyncio.run(_serve(read_settings(host=host, port=port)))
 

@@ -1,4 +1,4 @@
-"""A command's connection to the database, and who is at the keyboard."""
+"""A command's database connection, and the operator's identity for the audit."""
 
 import getpass
 import os
@@ -16,22 +16,22 @@ from reactor.embedded.locate import locate
 from reactor.operate import Operator
 from reactor.settings import read_settings
 
-T = TypeVar("T")
+Result = TypeVar("Result")
 
 
-def ask(question: Callable[[Connection], Awaitable[T]]) -> T:
-    """The answer to a question that needs the database."""
+def run_connected(function: Callable[[Connection], Awaitable[Result]]) -> Result:
+    """Calls `function` with a connection and returns its result."""
 
-    async def connected() -> T:
+    async def connected() -> Result:
         async with session() as connection:
-            return await question(connection)
+            return await function(connection)
 
     return anyio.run(connected)
 
 
 @asynccontextmanager
 async def session() -> AsyncIterator[Connection]:
-    """A connection to a database that has the schema. One command is one short session: it prepares nothing by name."""
+    """A connection to a migrated database. Prepares no statements, since a command runs each of them only once."""
     async with locate(read_settings()) as location:
         with refusals_explained():
             async with connect(location.url, name="reactor command", prepares=False) as connection:
@@ -39,10 +39,10 @@ async def session() -> AsyncIterator[Connection]:
                 yield connection
 
 
-def operator() -> Operator:
+def current_operator() -> Operator:
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
-        # A container's user may have no name.
+        # The user of a container may have no name.
         user = f"uid-{os.getuid()}"
     return Operator(f"{user}@{socket.gethostname()}", "cli")

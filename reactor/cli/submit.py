@@ -1,4 +1,4 @@
-"""`reactor submit`."""
+"""`reactor submit`: submits one job."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ import click
 
 from reactor.cli.options import json_option
 from reactor.cli.output import print_json
-from reactor.cli.session import ask
+from reactor.cli.session import run_connected
 from reactor.client.submit import Submitted
 from reactor.client.submit import submit as submit_job
 from reactor.database import statements
@@ -19,7 +19,7 @@ from reactor.duration import parse_duration
 
 
 def read_payload(value: str) -> dict[str, Any]:
-    """JSON as it stands, from a file (@name), or from standard input (-)."""
+    """Reads JSON from the argument itself, a file (@name) or standard input (-)."""
     try:
         payload = json.loads(_text(value))
     except json.JSONDecodeError as error:
@@ -40,13 +40,13 @@ def _text(value: str) -> str:
 
 
 def read_moment(value: str) -> datetime:
-    """Without an offset it is this machine's time."""
+    """Parses an ISO time; without an offset it is in the local time zone."""
     try:
         moment = datetime.fromisoformat(value)
         return moment if moment.tzinfo else moment.astimezone()
     except (ValueError, OverflowError):
         raise click.BadParameter(
-            f"{value!r} is no ISO time; write 2026-12-31T08:00 or 2026-12-31T08:00:00+01:00."
+            f"{value!r} is not an ISO time; write 2026-12-31T08:00 or 2026-12-31T08:00:00+01:00."
         ) from None
 
 
@@ -60,39 +60,44 @@ def read_duration(value: str) -> float:
 def read_timeout(value: str) -> float:
     seconds = read_duration(value)
     if seconds <= 0:
-        raise click.BadParameter("a job needs some time; write 45s or 5m.")
+        raise click.BadParameter("must be greater than 0; write 45s or 5m.")
     return seconds
 
 
 @click.command()
 @click.argument("job_type", metavar="TYPE")
 @click.argument("payload", metavar="[JSON]", type=read_payload, default="{}")
-@click.option("--queue", default="default", show_default=True, help="Which pods may take it.")
-@click.option("--priority", type=click.IntRange(-1000, 1000), default=0, show_default=True, help="Smaller runs first.")
+@click.option("--queue", default="default", show_default=True, help="Queue of the job.")
 @click.option(
-    "--run-after", metavar="TIME", type=read_moment, help="Not before this time: 2026-12-31T08:00, +01:00 if you like."
+    "--priority", type=click.IntRange(-1000, 1000), default=0, show_default=True, help="Lower numbers run first."
 )
 @click.option(
-    "--delay", metavar="DURATION", type=read_duration, help="Not before so long from now: 90, 45s, 5m, 1h30m, 2d."
+    "--run-after",
+    metavar="TIME",
+    type=read_moment,
+    help="Earliest start, as in 2026-12-31T08:00 or 2026-12-31T08:00+01:00.",
 )
 @click.option(
-    "--max-attempts", type=click.IntRange(1, 2**31 - 1), help="How often it is tried.  [what its handler says]"
+    "--delay", metavar="DURATION", type=read_duration, help="Time to wait before the start: 90, 45s, 5m, 1h30m, 2d."
+)
+@click.option(
+    "--max-attempts", type=click.IntRange(1, 2**31 - 1), help="Maximum number of attempts.  [default: the handler's]"
 )
 @click.option(
     "--timeout",
     "timeout_seconds",
     metavar="DURATION",
     type=read_timeout,
-    help="How long it may run: 45s, 5m.  [what its handler says]",
+    help="Maximum duration of an attempt: 45s, 5m.  [default: the handler's]",
 )
-@click.option("--tag", "tags", multiple=True, help="To find it by; may be given several times.")
-@click.option("--scope", help="What it computes; one job of a scope runs at a time.")
-@click.option("--exclusive", is_flag=True, help="Refuse it while its scope has an unfinished exclusive job.")
-@click.option("--key", "idempotency_key", help="The same type and key again within 24 h is the same job.")
-@click.option("--pipeline", "pipeline_id", type=click.UUID, help="The run it belongs to.  [a new one]")
+@click.option("--tag", "tags", multiple=True, help="Tag for searching; may be repeated.")
+@click.option("--scope", help="What the job computes; at most one job per scope runs at a time.")
+@click.option("--exclusive", is_flag=True, help="Refuse the job while its scope has an unfinished exclusive job.")
+@click.option("--key", "idempotency_key", help="Idempotency key: the same type and key within 24 h is the same job.")
+@click.option("--pipeline", "pipeline_id", type=click.UUID, help="Pipeline to add the job to.  [default: a new one]")
 @json_option
 def submit(run_after: datetime | None, delay: float | None, as_json: bool, **options: Any) -> None:
-    """Submit a job of a TYPE with a JSON object as its payload.
+    """Submit a job. TYPE selects its handler; JSON is an object, the payload.
 
     \b
       reactor submit csv_ingest '{"file": "a.csv"}'
@@ -100,13 +105,13 @@ def submit(run_after: datetime | None, delay: float | None, as_json: bool, **opt
       generate | reactor submit csv_ingest - --key upload-17
       reactor submit recalc --scope year=2026 --exclusive
 
-    Prints the job's id, its pipeline, and the outcome: created, existing (the key is known: this is the job that
-    has it) or busy (the job that has the exclusive scope; exits with 1).
+    Prints the job's id, its pipeline, and the outcome: created, existing (the job that has the same key) or busy (the
+    job that holds the exclusive scope; exits with 1).
     """
     if run_after is not None and delay is not None:
-        raise click.UsageError("--run-after and --delay exclude each other.")
+        raise click.UsageError("--run-after and --delay can't be combined.")
     if options["exclusive"] and not options["scope"]:
-        raise click.UsageError("--exclusive needs a --scope: what must not run twice?")
+        raise click.UsageError("--exclusive needs a --scope.")
 
     async def send(connection: Connection) -> Submitted:
         due = run_after
@@ -114,14 +119,12 @@ def submit(run_after: datetime | None, delay: float | None, as_json: bool, **opt
             due = await connection.fetchval(statements.CLOCK) + timedelta(seconds=delay)
         return await submit_job(connection, run_after=due, **options)
 
-    job = ask(send)
+    job = run_connected(send)
     if as_json:
         print_json(job._asdict())
     elif job.outcome == "busy":
-        click.echo(
-            f"busy: job {job.id} (pipeline {job.pipeline_id}) has the scope, and nothing was submitted.", err=True
-        )
-        click.echo(f"`reactor why {job.id}` tells how it is getting on.", err=True)
+        click.echo(f"busy: job {job.id} (pipeline {job.pipeline_id}) holds the scope. Nothing was submitted.", err=True)
+        click.echo(f"`reactor why {job.id}` shows its status.", err=True)
     else:
         click.echo(f"job {job.id}  pipeline {job.pipeline_id}  {job.outcome}")
     sys.exit(job.outcome == "busy")

@@ -1,4 +1,4 @@
-"""`reactor token`: makes a token for the HTTP API."""
+"""`reactor token`: creates a token for the HTTP API."""
 
 import click
 
@@ -11,13 +11,13 @@ from reactor_http.auth.tokens import NAME, make_token
 def _permissions(context: click.Context, parameter: click.Parameter, value: str) -> list[Permission]:
     words = [word.strip() for word in value.replace("+", ",").split(",") if word.strip()]
     if not words or not set(words) <= set(Permission):
-        raise click.BadParameter(f"a list of {', '.join(Permission)}, separated by commas.")
+        raise click.BadParameter(f"must be a comma-separated list of {', '.join(Permission)}.")
     return [Permission(word) for word in words]
 
 
 def _name(context: click.Context, parameter: click.Parameter, value: str) -> str:
     if not NAME.fullmatch(value):
-        raise click.BadParameter("up to 64 letters, digits and . _ @ -, the first a letter or digit.")
+        raise click.BadParameter("must have at most 64 letters, digits and . _ @ -, and begin with a letter or digit.")
     return value
 
 
@@ -29,11 +29,11 @@ def _name(context: click.Context, parameter: click.Parameter, value: str) -> str
     default="view",
     show_default=True,
     callback=_permissions,
-    help="What it may be used for: view, submit, operate; several are separated by commas.",
+    help="Comma-separated permissions: view, submit, operate.",
 )
 @json_option
 def token(name: str, allow: list[Permission], as_json: bool) -> None:
-    """Make a token for the HTTP API. NAME is what the audit calls whoever uses it.
+    """Create a token for the HTTP API. NAME identifies its user in the audit.
 
     \b
       reactor token grafana
@@ -45,19 +45,18 @@ def token(name: str, allow: list[Permission], as_json: bool) -> None:
       submit    submit jobs and pipelines
       operate   cancel, retry, recover, pause, resume, drain
 
-    The token is printed once and kept nowhere. The entry holds only its hash: put it into REACTOR_TOKENS (several are
-    separated by commas), or on a line of the file that REACTOR_TOKENS_FILE names. Servers read that file again when it
-    changes; without its line a token is revoked. A second token of the same name may stand beside the first, so that
-    one can be replaced by the other.
+    The token is printed once and not stored. The entry contains only its hash: add it to REACTOR_TOKENS
+    (comma-separated) or to the file named by REACTOR_TOKENS_FILE (one per line). Servers reread that file when it
+    changes; removing an entry revokes its token. Two tokens may have the same name, so that one can replace the other.
     """
-    made, entry = make_token(name, allow)
+    secret, entry = make_token(name, allow)
     if as_json:
-        print_json({"name": name, "permissions": allow, "token": made, "entry": entry})
+        print_json({"name": name, "permissions": allow, "token": secret, "entry": entry})
         return
-    click.echo(f"token  {made}")
+    click.echo(f"token  {secret}")
     click.echo(f"entry  {entry}")
     click.echo(
-        "\nGive the token to whoever is to use it, as `Authorization: Bearer TOKEN`: it is not shown again."
-        "\nPut the entry into REACTOR_TOKENS, or into the file that REACTOR_TOKENS_FILE names.",
+        "\nClients send the token as `Authorization: Bearer TOKEN`. It is not shown again."
+        "\nAdd the entry to REACTOR_TOKENS, or to the file named by REACTOR_TOKENS_FILE.",
         err=True,
     )

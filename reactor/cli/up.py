@@ -1,4 +1,4 @@
-"""`reactor up`: everything on this machine, until it is told to stop."""
+"""`reactor up`: runs PostgreSQL, a pod and the HTTP server on this machine."""
 
 import asyncio
 import shlex
@@ -24,17 +24,19 @@ DEMO = "reactor.demo"
 
 
 @click.command()
-@click.option(
-    "--app", metavar="MODULE", default=DEMO, show_default=True, help="Module that registers handlers when imported."
-)
-@click.option("--demo/--no-demo", default=None, help="Submit the demo pipeline.  [default: with the demo's handlers]")
+@click.option("--app", metavar="MODULE", default=DEMO, show_default=True, help="Module that registers the handlers.")
+@click.option("--demo/--no-demo", default=None, help="Submit the demo pipeline.  [default: unless --app is given]")
 @address_options
 @click.pass_context
 def up(context: click.Context, app: str, demo: bool | None, host: str | None, port: int | None) -> None:
-    """Start everything on this machine: PostgreSQL, tables, one pod, HTTP server. Ctrl-C stops it.
+    """Start PostgreSQL, a pod and the HTTP server on this machine.
 
-    Without REACTOR_DATABASE_URL an embedded PostgreSQL is started, whose data is kept for the next time.
-    Exit codes are those of `reactor worker`.
+    \b
+      reactor up
+      reactor up --app handlers --port 9000
+
+    Migrates the database first. Ctrl-C stops everything. Without REACTOR_DATABASE_URL, an embedded PostgreSQL is used;
+    its data is kept between runs. The exit codes are those of `reactor worker`.
     """
     settings = read_settings(host=host, port=port)
     with_demo = app == DEMO if demo is None else demo
@@ -51,12 +53,12 @@ async def _up(settings: Settings, app: str, demo: bool, log_level: str) -> int:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, supervisor.stop)
-        # What can be refused is tried before anything runs.
+        # Invalid tokens and a port in use are reported before anything runs.
         edge = create_app(location.url, settings, listen_url=location.listen_url, checks=health_checks(supervisor))
         listener = bind(settings)
         try:
             async with asyncio.TaskGroup() as tasks:
-                # Progress is served as long as there is any: the server goes last.
+                # The server stops after the pod, so that clients see the end of running jobs.
                 tasks.create_task(supervisor.run()).add_done_callback(lambda _: stop.set())
                 greet = _greeting(location, app)
                 tasks.create_task(serve_app(edge, settings, stop, on_listening=greet, listener=listener))
@@ -85,6 +87,6 @@ def _greeting(location: Location, app: str) -> Callable[[str], None]:
         click.echo(f"  database  {command}")
         if app == DEMO:
             click.echo(f'  try       {command} -c "{insert}"')
-        click.echo("  stop      Ctrl-C (the data is kept)")
+        click.echo("  stop      Ctrl-C (data is kept)")
 
     return greet

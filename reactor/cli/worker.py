@@ -1,4 +1,4 @@
-"""`reactor worker`."""
+"""`reactor worker`: runs a pod."""
 
 import asyncio
 import os
@@ -24,16 +24,20 @@ log = get_logger(__name__)
 
 
 @click.command()
-@click.option("--app", required=True, metavar="MODULE", help="Module that registers handlers when it is imported.")
-@click.option("--queues", metavar="A,B", help="Work on these queues only.  [REACTOR_QUEUES, default: all]")
-@click.option("--concurrency", type=int, help="Jobs at once in each process.  [REACTOR_CONCURRENCY, default 10]")
-@click.option("--processes", type=click.IntRange(1, 256), default=1, show_default=True, help="Worker processes.")
-@click.option("--once", is_flag=True, help="Run what is due, then exit.")
+@click.option("--app", required=True, metavar="MODULE", help="Module that registers the handlers.")
+@click.option("--queues", metavar="A,B", help="Claim from these queues only.  [REACTOR_QUEUES, default: all]")
+@click.option(
+    "--concurrency", type=int, help="Jobs that each process runs at the same time.  [REACTOR_CONCURRENCY, default: 10]"
+)
+@click.option(
+    "--processes", type=click.IntRange(1, 256), default=1, show_default=True, help="Number of worker processes."
+)
+@click.option("--once", is_flag=True, help="Run all due jobs, then exit.")
 @click.option("--max-jobs", type=click.IntRange(1), metavar="N", help="Run N jobs, then exit.")
 @click.option(
-    "--health-port", type=int, help="Answer health checks and /metrics here.  [REACTOR_HEALTH_PORT, default: nowhere]"
+    "--health-port", type=int, help="Port for health checks and /metrics.  [REACTOR_HEALTH_PORT, default: not served]"
 )
-@click.option("--health-host", help="At this address.  [REACTOR_HEALTH_HOST, default 127.0.0.1]")
+@click.option("--health-host", help="Address for health checks.  [REACTOR_HEALTH_HOST, default: 127.0.0.1]")
 @click.pass_context
 def worker(
     context: click.Context,
@@ -46,7 +50,9 @@ def worker(
     health_port: int | None,
     health_host: str | None,
 ) -> None:
-    """Run jobs: those of the types that the app has handlers for.
+    """Run a pod, which claims and runs jobs.
+
+    It claims jobs of the types that the app has handlers for.
 
     \b
     handlers.py:
@@ -57,21 +63,21 @@ def worker(
     Then:
       reactor worker --app handlers
 
-    A small process supervises the ones that run handlers: it restarts them, puts back what they leave behind, and
-    keeps this pod's lease. Start as many as you like, on any number of machines.
+    A supervisor process starts the worker processes that run handlers, restarts them, releases the jobs of those that
+    exit, and renews this pod's lease. Start any number of pods, on any number of machines.
 
-    SIGTERM or Ctrl-C: no new jobs; those that run get REACTOR_SHUTDOWN_GRACE_SECONDS to end, then they are given back
-    (REACTOR_ON_SHUTDOWN=fail: failed). Twice: at once.
+    On SIGTERM or Ctrl-C the pod claims no more jobs. Running jobs get REACTOR_SHUTDOWN_GRACE_SECONDS to finish, then
+    they are released (REACTOR_ON_SHUTDOWN=fail: failed). A second signal stops immediately.
 
     \b
-    Exit codes: 0  stopped as asked, or nothing left to do
-                1  could not start; a job was interrupted by the shutdown;
-                   the database could not be reached to give jobs back;
-                   with --once and --max-jobs: an attempt failed
-                2  the command or a setting is wrong
+    Exit codes: 0  stopped by a signal, or nothing left to do
+                1  failed to start; the shutdown interrupted a job;
+                   the database could not be reached to release jobs;
+                   with --once or --max-jobs: an attempt failed
+                2  invalid command or setting
     """
     if max_jobs is not None and processes > 1:
-        raise click.UsageError("--max-jobs counts within one process: leave --processes at 1.")
+        raise click.UsageError("--max-jobs requires --processes 1.")
     settings = read_settings(queues=queues, concurrency=concurrency, health_port=health_port, health_host=health_host)
     level = context.find_root().params["log_level"]
     sys.exit(asyncio.run(_work(settings, app, processes, once, max_jobs, level)))
@@ -86,41 +92,41 @@ async def _work(settings: Settings, app: str, processes: int, once: bool, max_jo
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, supervisor.stop)
-        async with _probed(supervisor, settings, location):
+        async with _health_checks_served(supervisor, settings, location):
             await supervisor.run()
-    return exit_code(supervisor, failures_count=once or max_jobs is not None)
+    return exit_code(supervisor, failed_attempts_count=once or max_jobs is not None)
 
 
 @asynccontextmanager
-async def _probed(supervisor: Supervisor, settings: Settings, location: Location) -> AsyncIterator[None]:
-    """Health checks are answered as long as the supervisor runs, if they are wanted."""
+async def _health_checks_served(supervisor: Supervisor, settings: Settings, location: Location) -> AsyncIterator[None]:
+    """Serves health checks while the supervisor runs, if a port is set."""
     if settings.health_port is None:
         yield
         return
-    # Takes a third of a second to import, and most pods have no use for it.
+    # Imported only where needed: it takes a third of a second.
     from reactor_http.server.connection_limits import Limits
     from reactor_http.server.probes import create_probes
     from reactor_http.server.serve import serve_app
 
-    # Tokens are for the API, which is not here.
-    where = settings.model_copy(
+    # Tokens protect the API, which is not served here.
+    probe_settings = settings.model_copy(
         update={"host": settings.health_host, "port": settings.health_port, "tokens": None, "tokens_file": None}
     )
     probes = create_probes(
         location.url,
-        where,
+        probe_settings,
         checks=health_checks(supervisor),
         pod=supervisor.pod,
         counts=lambda: supervisor.counts,
     )
     stop, listening = asyncio.Event(), asyncio.Event()
 
-    def tell(address: str) -> None:
-        log.info("answering health checks", address=address)
+    def announce(address: str) -> None:
+        log.info("serving health checks", address=address)
         listening.set()
 
     serving = asyncio.create_task(
-        serve_app(probes, where, stop, on_listening=tell, limits=Limits(connections=200), is_public=True)
+        serve_app(probes, probe_settings, stop, on_listening=announce, limits=Limits(connections=200), is_public=True)
     )
     await first_of(serving, listening.wait())
     if not listening.is_set():
@@ -136,12 +142,12 @@ async def _probed(supervisor: Supervisor, settings: Settings, location: Location
 
 
 def health_checks(supervisor: Supervisor) -> dict[str, Callable[[], bool]]:
-    """What must be well for a pod to do its work, beside the database."""
+    """Conditions of a healthy pod, besides a reachable database."""
     return {"heartbeat": lambda: supervisor.keeps_its_leases, "listener": lambda: supervisor.is_listening}
 
 
-def exit_code(supervisor: Supervisor, failures_count: bool = False) -> int:
-    return int(supervisor.interrupted > 0 or supervisor.untidy or (failures_count and supervisor.failed > 0))
+def exit_code(supervisor: Supervisor, failed_attempts_count: bool = False) -> int:
+    return int(supervisor.interrupted > 0 or supervisor.untidy or (failed_attempts_count and supervisor.failed > 0))
 
 
 def plan_watch(

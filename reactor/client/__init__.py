@@ -1,4 +1,4 @@
-"""For applications that submit jobs and wait for them, from any driver.
+"""The client for applications that submit jobs and wait for them, with any driver.
 
-Imports `database`. Must stay light: `import reactor` loads it in services that only submit.
+Imports `database`. Keep it light: `import reactor` loads it in services that only submit.
 """

@@ -1,31 +1,48 @@
-"""Runs a statement with one parameter in the caller's transaction, whatever driver the caller has."""
+"""Runs a statement with one parameter in the caller's transaction, with any supported driver."""
 
-from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Awaitable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from reactor.errors import DriverUnknown
 
 if TYPE_CHECKING:
     import asyncpg
-    import psycopg
     import sqlalchemy
     from asyncpg.pool import PoolConnectionProxy
     from sqlalchemy.ext.asyncio import AsyncConnection as SqlalchemyAsyncConnection
     from sqlalchemy.ext.asyncio import AsyncSession
     from sqlalchemy.orm import Session
 
-SyncConnection: TypeAlias = "psycopg.Connection[Any] | Session | sqlalchemy.Connection"
-AsyncConnection: TypeAlias = (
-    "asyncpg.Connection[Any] | PoolConnectionProxy[Any] | psycopg.AsyncConnection[Any] "
-    "| AsyncSession | SqlalchemyAsyncConnection"
-)
 Rows: TypeAlias = Sequence[Sequence[Any]]
 
 
-def fetch(connection: Any, statement: str, argument: str) -> Rows | Awaitable[Rows]:
-    """The rows, to be awaited where the driver is asynchronous. `statement` has $1 for its parameter.
+class PsycopgConnection(Protocol):
+    """psycopg.Connection. psycopg is not a dependency: where it is missing, its classes would be Any to a type checker,
+    Any accepts every connection, and a forgotten `await` would go unnoticed."""
 
-    A driver is told by the module of its classes, so that none is imported, or needs to be installed, for the others.
+    @property
+    def pgconn(self) -> Any: ...
+    def commit(self) -> None: ...
+
+
+class PsycopgAsyncConnection(Protocol):
+    """psycopg.AsyncConnection."""
+
+    @property
+    def pgconn(self) -> Any: ...
+    def commit(self) -> Coroutine[Any, Any, None]: ...
+
+
+SyncConnection: TypeAlias = "PsycopgConnection | Session | sqlalchemy.Connection"
+# One literal each: pyright does not read a type from two strings.
+AsyncpgConnection: TypeAlias = "asyncpg.Connection[Any] | PoolConnectionProxy[Any]"
+AsyncConnection: TypeAlias = "AsyncpgConnection | PsycopgAsyncConnection | AsyncSession | SqlalchemyAsyncConnection"
+
+
+def fetch(connection: Any, statement: str, argument: str) -> Rows | Awaitable[Rows]:
+    """Returns the rows, or an awaitable of them if the driver is asynchronous. The parameter of `statement` is $1.
+
+    Drivers are recognized by the module of their classes, so that none of them needs to be imported or installed.
     """
     for module in (kind.__module__ for kind in type(connection).__mro__):
         if module.startswith("asyncpg."):

@@ -1,20 +1,20 @@
-"""Builds jobs that depend on each other, to be submitted all at once."""
+"""Builds a pipeline of jobs with dependencies, and submits it as a whole."""
 
 import json
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, overload
+from typing import Any, Literal, Unpack, overload
 from uuid import UUID
 
 from reactor.client.drivers import AsyncConnection, Rows, SyncConnection, fetch
-from reactor.client.submit import NewJob, Submitted, encode_jobs, new_job
+from reactor.client.submit import JobOptions, NewJob, Submitted, encode_jobs, new_job
 from reactor.database import statements
 from reactor.errors import JobInvalid
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A job in a pipeline that has not been submitted yet."""
+    """A job of a pipeline that is not submitted yet."""
 
     pipeline: "Pipeline"
     place: int
@@ -22,6 +22,8 @@ class Node:
 
 @dataclass(frozen=True)
 class SubmittedPipeline:
+    """The pipeline that `Pipeline.submit` created, or the one of the job that kept it from doing so."""
+
     id: UUID
     jobs: list[int]
     """In the order in which they were added. Empty unless the pipeline was created."""
@@ -41,7 +43,7 @@ class Pipeline:
     """
 
     def __init__(self, pipeline_id: UUID | None = None) -> None:
-        """`pipeline_id`: to add to one that exists."""
+        """`pipeline_id`: an existing pipeline to add jobs to."""
         self._pipeline_id = pipeline_id
         self._jobs: list[NewJob] = []
         self._needs: list[list[dict[str, Any]]] = []
@@ -53,14 +55,13 @@ class Pipeline:
         *,
         after: Iterable[Node | int] = (),
         after_end_of: Iterable[Node | int] = (),
-        **options: Any,
+        **options: Unpack[JobOptions],
     ) -> Node:
         """Adds a job. It starts when all of `after` are completed, and is cancelled if one of them ends otherwise.
 
-        Of `after_end_of` any end will do. Both take jobs of this pipeline, and ids of jobs that exist. `options` are
-        the further fields of NewJob.
+        Of `after_end_of` any end will do. Both take jobs of this pipeline, and ids of jobs that exist.
         """
-        job = new_job(job_type, payload, {"pipeline_id": self._pipeline_id} | options)
+        job = new_job(job_type, payload, {"pipeline_id": self._pipeline_id, **options})
         needs = [self._need(one, "completed") for one in after] + [self._need(one, "finished") for one in after_end_of]
         self._jobs.append(job)
         self._needs.append(needs)
@@ -69,11 +70,11 @@ class Pipeline:
     @overload
     def submit(self, connection: SyncConnection) -> SubmittedPipeline: ...
     @overload
-    def submit(self, connection: AsyncConnection) -> Awaitable[SubmittedPipeline]: ...
+    def submit(self, connection: AsyncConnection) -> Coroutine[Any, Any, SubmittedPipeline]: ...
     def submit(
         self, connection: "SyncConnection | AsyncConnection"
-    ) -> SubmittedPipeline | Awaitable[SubmittedPipeline]:
-        """All of it or nothing, in the caller's transaction. To be awaited where the driver is asynchronous."""
+    ) -> SubmittedPipeline | Coroutine[Any, Any, SubmittedPipeline]:
+        """Creates all of its jobs or none, in the caller's transaction. Await it if the connection is asynchronous."""
         rows = fetch(connection, statements.SUBMIT_PIPELINE, self.encode())
         return self._later(rows) if isinstance(rows, Awaitable) else submitted_pipeline(rows)
 
@@ -85,7 +86,7 @@ class Pipeline:
         return tuple(self._jobs)
 
     def encode(self) -> str:
-        """As reactor.submit_pipeline takes them. Raises JobInvalid for what no database could hold."""
+        """The jobs as JSON for reactor.submit_pipeline. Raises JobInvalid for values that can't be stored."""
         if not self._jobs:
             raise JobInvalid("the pipeline has no job", "Add one with pipeline.job(...).")
         specs = json.loads(encode_jobs(self._jobs))
@@ -97,13 +98,15 @@ class Pipeline:
         if isinstance(one, int):
             return {"id": one, "needs": needs}
         if one.pipeline is not self:
-            raise JobInvalid("it depends on a job of another pipeline", "Submit that one first, and give the job's id.")
+            raise JobInvalid(
+                "it depends on a job of another pipeline", "Submit that pipeline first and pass the id of the job."
+            )
         return {"place": one.place, "needs": needs}
 
 
 def submitted_pipeline(rows: Rows) -> SubmittedPipeline:
-    answers = [Submitted(*row[1:]) for row in rows]
-    for answer in answers:
-        if answer.outcome != "created":
-            return SubmittedPipeline(answer.pipeline_id, [], answer.outcome, answer)
-    return SubmittedPipeline(answers[0].pipeline_id, [answer.id for answer in answers], "created")
+    jobs = [Submitted(*row[1:]) for row in rows]
+    for job in jobs:
+        if job.outcome != "created":
+            return SubmittedPipeline(job.pipeline_id, [], job.outcome, job)
+    return SubmittedPipeline(jobs[0].pipeline_id, [job.id for job in jobs], "created")

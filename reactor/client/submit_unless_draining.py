@@ -1,4 +1,4 @@
-"""Submits jobs for callers who are to be turned away while the pods drain."""
+"""Submits jobs unless draining is on, for the HTTP API."""
 
 from collections.abc import Sequence
 
@@ -12,8 +12,8 @@ from reactor.database.transact import transact
 from reactor.errors import Draining
 
 
-async def accept(connection: Connection, job: NewJob) -> Submitted:
-    """Raises Draining, unless the job is there already: whoever asks again after a lost answer gets that answer."""
+async def submit_unless_draining(connection: Connection, job: NewJob) -> Submitted:
+    """Raises Draining. A job that already exists by its key is returned, so that a repeated request still succeeds."""
     encoded = encode_jobs([job])
     rows = await transact(connection, lambda: connection.fetch(statements.SUBMIT_UNLESS_DRAINING, encoded))
     if rows[0]["draining"]:
@@ -21,8 +21,8 @@ async def accept(connection: Connection, job: NewJob) -> Submitted:
     return Submitted(*rows[0][1:])
 
 
-async def accept_pipeline(connection: Connection, pipeline: Pipeline) -> SubmittedPipeline:
-    """The same for jobs that depend on each other, all or none."""
+async def submit_pipeline_unless_draining(connection: Connection, pipeline: Pipeline) -> SubmittedPipeline:
+    """The same for a pipeline; all of its jobs are submitted or none."""
     encoded = pipeline.encode()
     rows = await transact(connection, lambda: connection.fetch(statements.SUBMIT_PIPELINE_UNLESS_DRAINING, encoded))
     if rows[0]["draining"]:

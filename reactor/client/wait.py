@@ -1,4 +1,4 @@
-"""Waits for a job to end."""
+"""Waits for a job to finish."""
 
 import asyncio
 import os
@@ -11,38 +11,41 @@ from reactor.database.jsonb import decoded
 from reactor.errors import JobUnknown, SettingsInvalid
 from reactor.job import JobState
 
-_LOOK_SECONDS = 1.0
-
 
 class Finished(NamedTuple):
+    """How a job ended."""
+
     id: int
     state: JobState
     result: dict[str, Any] | None
     error: str | None
 
 
-async def wait(job_id: int, url: str | None = None, *, timeout_seconds: float | None = None) -> Finished:
-    """Returns when the job has ended, in whatever way; raises TimeoutError when that takes too long.
+async def wait(
+    job_id: int, url: str | None = None, *, timeout_seconds: float | None = None, poll_seconds: float = 1.0
+) -> Finished:
+    """Returns when the job has finished, in any state. Raises TimeoutError after `timeout_seconds`.
 
-    Opens a connection for it: who waits for many jobs better watches their pipeline.
+    Opens its own connection; to wait for many jobs, watch their pipeline instead. `poll_seconds`: the time between
+    checks where no notification arrives.
     """
     url = url or os.environ.get("REACTOR_DATABASE_URL")
     if not url:
-        raise SettingsInvalid(["wait(job_id, url) needs the address of a database, or REACTOR_DATABASE_URL."])
+        raise SettingsInvalid(["wait(job_id, url) needs the URL of the database; REACTOR_DATABASE_URL is not set."])
     limit = asyncio.timeout(timeout_seconds)
     try:
         async with limit:
-            return await _wait(job_id, url)
+            return await _wait(job_id, url, poll_seconds)
     except TimeoutError:
         if not limit.expired():
-            raise  # the network's own
-        raise TimeoutError(f"job {job_id} has not ended within {timeout_seconds:g} s") from None
+            raise  # a network timeout
+        raise TimeoutError(f"job {job_id} has not finished within {timeout_seconds:g} s") from None
 
 
-async def _wait(job_id: int, url: str) -> Finished:
+async def _wait(job_id: int, url: str, poll_seconds: float) -> Finished:
     changed = asyncio.Event()
     async with connect(url, name="reactor wait") as connection:
-        # Behind a pooler nothing is heard; then the look once a second has to do.
+        # Behind a pooler no notification arrives, so it polls as well.
         await connection.add_listener("reactor_feed", lambda *_: changed.set())
         while True:
             changed.clear()
@@ -52,5 +55,5 @@ async def _wait(job_id: int, url: str) -> Finished:
             if (state := JobState(row["state"])).is_terminal:
                 return Finished(job_id, state, decoded(row["result"]), row["error"])
             with suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_SECONDS):
+                async with asyncio.timeout(poll_seconds):
                     await changed.wait()

@@ -1,4 +1,4 @@
-"""The system account that the embedded server runs as: ours, or, since PostgreSQL refuses root, one made for it."""
+"""The system account that runs the embedded server: ours, or `reactor-pg` for root, since PostgreSQL refuses root."""
 
 import os
 import pwd
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_ROOTS_SERVANT = "reactor-pg"
+_ACCOUNT_FOR_ROOT = "reactor-pg"
 
 
 @dataclass(frozen=True)
@@ -24,25 +24,25 @@ class Account:
     def subprocess_options(self) -> dict[str, Any]:
         return {} if self.is_ours else {"user": self.uid, "group": self.gid, "extra_groups": []}
 
-    def own(self, path: Path) -> None:
+    def take_ownership(self, path: Path) -> None:
         if not self.is_ours:
             os.chown(path, self.uid, self.gid)
 
 
 def server_account() -> Account:
-    """Raises OSError when root has no account to lend and can't make one."""
+    """Creates the account for root if needed. Raises OSError if that fails."""
     if os.geteuid() != 0:
         return Account(os.geteuid(), os.getegid())
     try:
-        entry = pwd.getpwnam(_ROOTS_SERVANT)
+        entry = pwd.getpwnam(_ACCOUNT_FOR_ROOT)
     except KeyError:
-        _create(_ROOTS_SERVANT)
-        entry = pwd.getpwnam(_ROOTS_SERVANT)
+        _create(_ACCOUNT_FOR_ROOT)
+        entry = pwd.getpwnam(_ACCOUNT_FOR_ROOT)
     return Account(entry.pw_uid, entry.pw_gid)
 
 
 def can_enter(account: Account, folder: Path) -> bool:
-    """May the account read `folder` and pass through everything above it? (Access lists are not looked at.)"""
+    """Whether the account can read `folder` and enter all of its parents. Access control lists are ignored."""
     folder = folder.resolve()
     return account.is_ours or (
         _allowed(account, folder, stat.S_IROTH | stat.S_IXOTH)
@@ -60,14 +60,14 @@ def _create(name: str) -> None:
     program = shutil.which("useradd") or shutil.which("useradd", path="/usr/sbin:/sbin")
     if program is None:
         raise OSError(
-            f"PostgreSQL does not run as root, and there is no useradd to make the account {name} for it; "
-            "make that account, or run this as an ordinary user"
+            f"PostgreSQL does not run as root, and useradd, which would create the account {name} for it, is missing; "
+            "create that account, or run this as an ordinary user"
         )
-    made = subprocess.run(
+    done = subprocess.run(
         [program, "--system", "--user-group", "--no-create-home", "--shell", "/usr/sbin/nologin", name],
         capture_output=True,
         text=True,
     )
-    # 9: another process made it a moment ago.
-    if made.returncode not in (0, 9):
-        raise OSError(f"PostgreSQL does not run as root, and the account {name} can't be made: {made.stderr.strip()}")
+    # 9: another process has just created it.
+    if done.returncode not in (0, 9):
+        raise OSError(f"PostgreSQL does not run as root, and creating the account {name} failed: {done.stderr.strip()}")

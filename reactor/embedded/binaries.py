@@ -1,4 +1,4 @@
-"""Finds PostgreSQL's programs on this machine: in pip's wheel, or where Debian and Red Hat put theirs."""
+"""Finds PostgreSQL's programs: in the wheel that pip installs, or where Debian and Red Hat install them."""
 
 import importlib.util
 import os
@@ -14,7 +14,7 @@ _IN_WHEEL = {16: "pginstall", 18: "pginstall18"}
 
 
 def find_programs(version: int) -> Path:
-    """The folder that holds `postgres`, `initdb`, `pg_ctl` and `psql` of this major version."""
+    """The folder with `postgres`, `initdb`, `pg_ctl` and `psql` of this major version."""
     for folder in _candidates(version):
         if (folder / "initdb").is_file():
             return folder
@@ -26,10 +26,10 @@ def installed_versions() -> list[int]:
 
 
 def programs_for(account: Account, version: int, copies: Path) -> Path:
-    """The programs, where `account` can start them.
+    """A folder with the programs that `account` can run.
 
-    The environment of a root user often lies under /root, which other accounts may not enter. Opening those
-    folders would be a hole that nobody asked for: the wheel's programs (35 MB) are copied instead.
+    A virtual environment of root is often below /root, which other accounts can't enter. Instead of weakening the
+    permissions of that folder, the programs of the wheel (35 MB) are copied.
     """
     programs = find_programs(version)
     if can_enter(account, programs):
@@ -38,18 +38,18 @@ def programs_for(account: Account, version: int, copies: Path) -> Path:
     copy = copies / f"programs-{version}-{wheel.stat().st_mtime_ns}"
     if not copy.exists():
         copies.mkdir(parents=True, exist_ok=True)
-        half = Path(tempfile.mkdtemp(dir=copies))
-        # The programs find their libraries by a path relative to themselves, so the layout stays.
-        shutil.copytree(programs.parent, half / wheel.name / programs.parent.name, symlinks=True)
-        shutil.copytree(wheel.with_name(f"{_WHEEL}.libs"), half / f"{_WHEEL}.libs", symlinks=True)
-        half.chmod(0o755)
-        half.rename(copy)
+        unfinished = Path(tempfile.mkdtemp(dir=copies))
+        # The programs find their libraries by relative paths, so the layout must stay.
+        shutil.copytree(programs.parent, unfinished / wheel.name / programs.parent.name, symlinks=True)
+        shutil.copytree(wheel.with_name(f"{_WHEEL}.libs"), unfinished / f"{_WHEEL}.libs", symlinks=True)
+        unfinished.chmod(0o755)
+        unfinished.rename(copy)
     return copy / wheel.name / programs.parent.name / programs.name
 
 
 def _candidates(version: int) -> list[Path]:
     folders = [Path(f"/usr/lib/postgresql/{version}/bin"), Path(f"/usr/pgsql-{version}/bin")]
-    # Looked up, not imported: importing it opens a lock file in the shared temporary folder.
+    # Not imported, because importing it opens a lock file in the shared temporary folder.
     spec = importlib.util.find_spec(_WHEEL)
     if spec is not None and spec.origin is not None and version in _IN_WHEEL:
         folders.insert(0, Path(os.path.realpath(spec.origin)).parent / _IN_WHEEL[version] / "bin")

@@ -1,4 +1,4 @@
-"""Finds the PostgreSQL this process uses: the one that is set, or the embedded one, started if need be."""
+"""Locates the database: REACTOR_DATABASE_URL, or the embedded server, which is started if needed."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -17,9 +17,11 @@ EMBEDDED_DATABASE = "reactor"
 
 @dataclass(frozen=True)
 class Location:
+    """The URLs of the database, and the embedded server if that is used."""
+
     url: str
     listen_url: str
-    """Past any pooler: for LISTEN, and for what needs one session (migrations)."""
+    """Bypasses any pooler; for LISTEN and migrations, which need a session."""
     embedded: EmbeddedServer | None = None
 
 
@@ -44,6 +46,6 @@ async def locate(settings: Settings) -> AsyncIterator[Location]:
 async def _create_database(url: str) -> None:
     async with connect(url, name="reactor") as connection:
         if not await connection.fetchval(statements.DATABASE_EXISTS, EMBEDDED_DATABASE):
-            # Another process may have been quicker.
+            # Another process may create it at the same time.
             with suppress(asyncpg.DuplicateDatabaseError, asyncpg.UniqueViolationError):
                 await connection.execute(f"create database {EMBEDDED_DATABASE}")

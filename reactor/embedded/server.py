@@ -1,9 +1,9 @@
-"""Starts the embedded server, shares it, and stops it after its last user.
+"""Starts the embedded server, shares it between processes, and stops it after the last of them.
 
-Every user of a server holds the writing end of a named pipe in its folder; the kernel closes it however the user ends.
-Nobody holds it any more = the server is not needed. Whoever starts or stops the server does so under one file lock,
-and a small keeper process (keeper.py) waits for the pipe's end, so that even `kill -9` of the last user leaves nothing
-running.
+Each user of the server keeps the writing end of a named pipe in its folder open; the kernel closes it when the process
+ends in any way. The server is unused when no process holds the pipe. Starting and stopping happen under a file lock. A
+small process (stop_after_last.py) waits for the end of the pipe, so that the server also stops after a `kill -9` of its
+last user.
 """
 
 import contextlib
@@ -26,13 +26,13 @@ from reactor.embedded.account import Account, can_enter, server_account
 from reactor.embedded.binaries import find_programs, programs_for
 from reactor.errors import EmbeddedFailed
 
-# What a socket's path may have on Linux (108 with the closing NUL) and macOS (104), less its file name.
-_LONGEST_SOCKET_FOLDER = 103 - len("/.s.PGSQL.5432")
+# The maximum length of a socket path on macOS (104 with the final NUL; Linux: 108), less the file name.
+_MAX_SOCKET_FOLDER_LENGTH = 103 - len("/.s.PGSQL.5432")
 _START_SECONDS = 60
 
 
 def default_folder() -> Path:
-    """One per user and machine: every checkout and every process finds the same server."""
+    """One folder per user and machine, so that all checkouts and processes share one server."""
     if os.geteuid() == 0:
         return Path("/var/lib/reactor")
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "reactor"
@@ -41,7 +41,7 @@ def default_folder() -> Path:
 def start_embedded(
     folder: Path | None = None, *, version: int, options: Mapping[str, str] | None = None
 ) -> "EmbeddedServer":
-    """Joins the server of this folder and version, starting it if it is not running (then with these options)."""
+    """Connects to the server of this folder and version. Starts it with `options` if it is not running."""
     home = (folder or default_folder()).absolute() / f"postgresql-{version}"
     try:
         server = EmbeddedServer(home, server_account(), version)
@@ -52,7 +52,7 @@ def start_embedded(
 
 
 class EmbeddedServer:
-    """A share in a running server; `close()` gives it back, and the last one stops the server."""
+    """A running server that this process uses until `close()`. The last user stops it."""
 
     def __init__(self, home: Path, account: Account, version: int) -> None:
         self.home = home
@@ -62,7 +62,7 @@ class EmbeddedServer:
         self._lock = home / "lock"
         self._pipe = home / "users"
         self._log = home / "log" / "server.log"
-        self._share: int | None = None
+        self._pipe_end: int | None = None
 
     def url(self, database: str = "postgres") -> str:
         return f"postgresql://postgres@/{database}?host={quote(str(self.socket_folder), safe='/')}"
@@ -74,11 +74,11 @@ class EmbeddedServer:
     @property
     def socket_folder(self) -> Path:
         inside = self.home / "socket"
-        # To clients a comma stands between two hosts.
-        if len(os.fsencode(inside)) <= _LONGEST_SOCKET_FOLDER and "," not in str(inside):
+        # A comma would separate two hosts in the URL.
+        if len(os.fsencode(inside)) <= _MAX_SOCKET_FOLDER_LENGTH and "," not in str(inside):
             return inside
         short = hashlib.sha256(os.fsencode(self.home)).hexdigest()[:12]
-        return Path("/tmp") / f"reactor-{os.geteuid()}-{short}"  # noqa: S108 (_own_folder makes and checks it)
+        return Path("/tmp") / f"reactor-{os.geteuid()}-{short}"  # noqa: S108 (_create_private_folder creates and checks it)
 
     def is_running(self) -> bool:
         with socket.socket(socket.AF_UNIX) as probe:
@@ -89,20 +89,20 @@ class EmbeddedServer:
         with self._locked():
             with contextlib.suppress(FileExistsError):
                 os.mkfifo(self._pipe, 0o600)
-            # Opened for both, because opening for writing alone would wait for a reader.
-            self._share = os.open(self._pipe, os.O_RDWR | os.O_CLOEXEC)
+            # Opened for reading too, because opening for writing only would block until there is a reader.
+            self._pipe_end = os.open(self._pipe, os.O_RDWR | os.O_CLOEXEC)
             try:
                 if not self.is_running():
                     self._start(options)
             except BaseException:
-                os.close(self._share)
-                self._share = None
+                os.close(self._pipe_end)
+                self._pipe_end = None
                 raise
 
     def close(self) -> None:
-        if self._share is not None:
-            os.close(self._share)
-            self._share = None
+        if self._pipe_end is not None:
+            os.close(self._pipe_end)
+            self._pipe_end = None
             self.stop_if_unused()
 
     def stop_if_unused(self) -> None:
@@ -119,15 +119,15 @@ class EmbeddedServer:
         self.close()
 
     def _start(self, options: Mapping[str, str]) -> None:
-        self._own_folder(self.home / "log")
-        self._own_folder(self.socket_folder)
+        self._create_private_folder(self.home / "log")
+        self._create_private_folder(self.socket_folder)
         if not can_enter(self._account, self.home / "log"):
             raise EmbeddedFailed(self.home, "the account that runs the server may not enter that folder")
         if not self._data.exists():
             self._create_data(durable=options.get("fsync") != "off")
         self._configure(options)
         self._run("pg_ctl", "start", "-D", str(self._data), "-l", str(self._log), "-w", "-t", str(_START_SECONDS))
-        self._start_keeper()
+        self._start_watcher()
 
     def _make_home(self) -> None:
         for folder in (self.home.parent, self.home):
@@ -137,18 +137,18 @@ class EmbeddedServer:
                     folder.chmod(0o711)
 
     def _create_data(self, *, durable: bool) -> None:
-        """Made under another name first, so that an interrupted initdb is never taken for data."""
-        half = self.home / "data.new"
-        shutil.rmtree(half, ignore_errors=True)
-        self._own_folder(half)
+        """Creates the data under a temporary name, so that an interrupted initdb is never mistaken for data."""
+        unfinished = self.home / "data.new"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        self._create_private_folder(unfinished)
         form = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale"]
-        self._run("initdb", "-D", str(half), *form, *([] if durable else ["--no-sync"]))
-        with (half / "postgresql.conf").open("a") as conf:
+        self._run("initdb", "-D", str(unfinished), *form, *([] if durable else ["--no-sync"]))
+        with (unfinished / "postgresql.conf").open("a") as conf:
             conf.write("include 'reactor.conf'\n")
-        half.rename(self._data)
+        unfinished.rename(self._data)
 
     def _configure(self, options: Mapping[str, str]) -> None:
-        """Reached through a socket in a folder that only its owner may enter: that is the password."""
+        """Access is restricted by the permissions of the socket's folder instead of a password."""
         settings = {
             "listen_addresses": "",
             "unix_socket_directories": str(self.socket_folder),
@@ -158,9 +158,9 @@ class EmbeddedServer:
         lines = [f"{name} = '{value.replace(chr(39), chr(39) * 2)}'\n" for name, value in settings.items()]
         conf = self._data / "reactor.conf"
         conf.write_text("".join(lines))
-        self._account.own(conf)
+        self._account.take_ownership(conf)
 
-    def _start_keeper(self) -> None:
+    def _start_watcher(self) -> None:
         reader = os.open(self._pipe, os.O_RDONLY | os.O_NONBLOCK)
         try:
             os.set_blocking(reader, True)
@@ -198,32 +198,32 @@ class EmbeddedServer:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
-    def _own_folder(self, folder: Path) -> None:
+    def _create_private_folder(self, folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
         status = folder.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid not in (os.geteuid(), self._account.uid):
-            raise EmbeddedFailed(self.home, f"{folder} belongs to somebody else")
-        self._account.own(folder)
+            raise EmbeddedFailed(self.home, f"{folder} belongs to another user")
+        self._account.take_ownership(folder)
 
     def _run(self, program: str, *arguments: str) -> None:
         programs = programs_for(self._account, self._version, self.home.parent)
-        # PGPORT, PGDATA and their like mean some other server.
+        # PGPORT, PGDATA and similar variables refer to other servers.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
-        with tempfile.TemporaryFile("w+", errors="replace") as said:
-            # Not a pipe: the server keeps its end of one open, and the reader would wait for the server's end.
+        with tempfile.TemporaryFile("w+", errors="replace") as output:
+            # A file rather than a pipe: the server would keep a pipe open, and reading it would not end.
             done = subprocess.run(
                 [programs / program, *arguments],
                 stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
+                stdout=output,
+                stderr=output,
                 env=environment | {"LC_ALL": "C"},
                 cwd="/",
                 **self._account.subprocess_options(),
             )
             if done.returncode == 0:
                 return
-            said.seek(0)
-            words = said.read().strip()
+            output.seek(0)
+            text = output.read().strip()
         if program == "pg_ctl" and self._log.exists():
-            words += "\n" + "\n".join(self._log.read_text(errors="replace").splitlines()[-10:])
-        raise EmbeddedFailed(self.home, f"{program} failed", words)
+            text += "\n" + "\n".join(self._log.read_text(errors="replace").splitlines()[-10:])
+        raise EmbeddedFailed(self.home, f"{program} failed", text)

@@ -1,4 +1,4 @@
-"""The process that stops an embedded server whose users are gone, however they went."""
+"""The process that stops an embedded server when the last of its users has ended, in any way."""
 
 import contextlib
 import os
@@ -10,9 +10,9 @@ from reactor.embedded.server import EmbeddedServer
 from reactor.errors import EmbeddedFailed
 
 
-def keep(home: Path, version: int, reader: int) -> None:
+def stop_when_unused(home: Path, version: int, reader: int) -> None:
     server = EmbeddedServer(home, server_account(), version)
-    # Somebody may have joined between the pipe's end and our lock: then the wait begins again.
+    # If a process starts using the server between the end of the pipe and our lock, wait again.
     while server.is_running():
         while os.read(reader, 1):
             pass
@@ -20,9 +20,9 @@ def keep(home: Path, version: int, reader: int) -> None:
 
 
 if __name__ == "__main__":
-    # Whoever started the server waits for this process, and the one that stays is nobody's child.
+    # The process that started the server waits for this one to exit. The forked child is detached from it.
     if os.fork() == 0:
         os.setsid()
-        # With the folder removed by hand there is nothing left to stop, and nobody to tell.
+        # If the folder was removed by hand, there is nothing to stop.
         with contextlib.suppress(OSError, EmbeddedFailed):
-            keep(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+            stop_when_unused(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

@@ -1,6 +1,6 @@
-"""Operators' verbs: cancel, retry, recover, pause, limit, drain, prune, schedules. Each one is audited.
+"""Operators' actions: cancel, retry, recover, pause, limit, drain, prune, schedules. Each one is audited.
 
-Imports `database` and `schedules`. The command line, the HTTP API and users' own scripts call it.
+Imports `database` and `schedules`. Imported by `handlers`, the HTTP API, the command line and users' scripts.
 """
 
 from reactor.operate.actions import (

@@ -1,4 +1,4 @@
-"""What operators do to jobs, queues and pods, each action with its note in the audit."""
+"""Operators' actions on jobs, queues and pods. Each is one transaction together with its audit entry."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,36 +13,36 @@ from reactor.database.jsonb import storable
 from reactor.database.transact import TRIES, transact
 from reactor.errors import DatabaseBusy, JobUnknown, NotRecoverable, PipelineUnknown, ReactorError, ScopeTaken
 from reactor.job import JobState
-from reactor.operate.audit import Operator, note
+from reactor.operate.audit import Operator, write_audit
 
-# Every scope takes a place in the server's shared table of locks until the commit, and that table is small.
-_CANCEL_AT_ONCE = 1000
-_OPEN = [JobState.WAITING, JobState.PENDING, JobState.RUNNING]
-_UNDONE = [JobState.FAILED, JobState.PARTIAL, JobState.CANCELLED]
+# Each scope holds an entry of the server's small shared lock table until the commit.
+_CANCEL_BATCH = 1000
+_UNFINISHED = [JobState.WAITING, JobState.PENDING, JobState.RUNNING]
+_NOT_COMPLETED = [JobState.FAILED, JobState.PARTIAL, JobState.CANCELLED]
 
 
 @dataclass(frozen=True)
 class Changed:
-    """What became of the jobs that were named."""
+    """The result of an action for each of the given jobs."""
 
     jobs: dict[int, JobState]
-    """cancel: the state it was in. retry: the state it is in now; dependants that are back are among these."""
+    """cancel: the previous state. retry: the new state, restored dependants included."""
     unfit: dict[int, JobState]
-    """Those in a state in which it can't be done."""
+    """Jobs whose state does not allow the action."""
     unknown: tuple[int, ...]
 
 
 async def cancel(connection: Connection, ids: Iterable[int], reason: str, by: Operator) -> Changed:
-    """Cancels those that have not finished. A running handler can write nothing from now on, and is told to stop.
+    """Cancels unfinished jobs. A running handler can no longer write anything and is asked to stop.
 
-    A thousand at a time, each thousand in a transaction of its own.
+    Works in batches of a thousand jobs, each in its own transaction.
     """
-    wanted, reason = sorted(set(ids)), storable(reason)
+    requested, reason = sorted(set(ids)), storable(reason)
     jobs: dict[int, JobState] = {}
     unfit: dict[int, JobState] = {}
     unknown: tuple[int, ...] = ()
-    for start in range(0, len(wanted), _CANCEL_AT_ONCE):
-        done = await _cancel(connection, wanted[start : start + _CANCEL_AT_ONCE], reason, by)
+    for start in range(0, len(requested), _CANCEL_BATCH):
+        done = await _cancel_batch(connection, requested[start : start + _CANCEL_BATCH], reason, by)
         jobs |= done.jobs
         unfit |= done.unfit
         unknown += done.unknown
@@ -50,36 +50,38 @@ async def cancel(connection: Connection, ids: Iterable[int], reason: str, by: Op
 
 
 async def retry(connection: Connection, ids: Iterable[int], by: Operator) -> Changed:
-    """Starts finished jobs anew, in one transaction: those that depend on each other wait for each other again."""
-    wanted = sorted(set(ids))
-    if not wanted:
+    """Runs finished jobs again, in one transaction, so that dependencies between them apply again."""
+    requested = sorted(set(ids))
+    if not requested:
         return Changed({}, {}, ())
 
-    async def start_anew() -> Changed:
-        changed = _states(await connection.fetch(statements.RETRY, wanted))
-        done = await _changed(connection, wanted, changed)
-        details = {"ids": wanted, "started": _by_name(changed)}
-        await note(connection, by, "retry", _named(wanted), details | _left(done))
+    async def restart() -> Changed:
+        changed = _states(await connection.fetch(statements.RETRY, requested))
+        done = await _changed(connection, requested, changed)
+        details = {"ids": requested, "started": _state_names(changed)}
+        await write_audit(connection, by, "retry", _target(requested), details | _unchanged(done))
         return done
 
     for _ in range(TRIES):
         try:
-            return await transact(connection, start_anew)
+            return await transact(connection, restart)
         except asyncpg.UniqueViolationError:
-            taken = await connection.fetchrow(statements.EXCLUSIVE_HOLDERS, wanted)
-        # Nobody: whoever was in the way has ended since.
-        if taken:
-            refused = ScopeTaken(taken["id"], taken["scope"], taken["holder_id"])
-            await note(connection, by, "retry", _named(wanted), {"ids": wanted, "refused": refused.message})
+            conflict = await connection.fetchrow(statements.EXCLUSIVE_HOLDERS, requested)
+        # None if the holder of the scope has ended since: then try again.
+        if conflict:
+            refused = ScopeTaken(conflict["id"], conflict["scope"], conflict["holder_id"])
+            await write_audit(
+                connection, by, "retry", _target(requested), {"ids": requested, "refused": refused.message}
+            )
             raise refused
     raise DatabaseBusy(TRIES)
 
 
 async def cancel_pipeline(connection: Connection, pipeline_id: UUID, reason: str, by: Operator) -> Changed:
-    """Cancels what has not finished of it, and what that chains meanwhile."""
+    """Cancels the pipeline's unfinished jobs, including those chained in the meantime."""
     jobs: dict[int, JobState] = {}
     while True:
-        ids = await _ids_of(connection, pipeline_id, _OPEN)
+        ids = await _pipeline_job_ids(connection, pipeline_id, _UNFINISHED)
         done = await cancel(connection, ids, reason, by)
         jobs |= done.jobs
         if not done.jobs:
@@ -87,11 +89,11 @@ async def cancel_pipeline(connection: Connection, pipeline_id: UUID, reason: str
 
 
 async def retry_pipeline(connection: Connection, pipeline_id: UUID, by: Operator) -> Changed:
-    """Starts anew whatever of it failed, was done in part, or was cancelled. What is completed stays."""
-    return await retry(connection, await _ids_of(connection, pipeline_id, _UNDONE), by)
+    """Runs the pipeline's failed, partial and cancelled jobs again. Completed jobs are kept."""
+    return await retry(connection, await _pipeline_job_ids(connection, pipeline_id, _NOT_COMPLETED), by)
 
 
-async def _ids_of(connection: Connection, pipeline_id: UUID, states: list[JobState]) -> list[int]:
+async def _pipeline_job_ids(connection: Connection, pipeline_id: UUID, states: list[JobState]) -> list[int]:
     records = await connection.fetch(statements.PIPELINE_JOBS, pipeline_id, states)
     if not records and not await connection.fetchrow(statements.FIND_PIPELINE, pipeline_id):
         raise PipelineUnknown(pipeline_id)
@@ -99,105 +101,107 @@ async def _ids_of(connection: Connection, pipeline_id: UUID, states: list[JobSta
 
 
 async def recover(connection: Connection, job_id: int, by: Operator) -> None:
-    """Takes a running job from a worker that is dead; it runs again at once, with a fresh quota of attempts."""
+    """Takes a running job from a dead worker. It becomes ready immediately, with a fresh quota of attempts."""
 
-    async def take_back() -> ReactorError | None:
-        taken = await connection.fetchrow(statements.RECOVER, job_id)
-        refused = None if taken else _not_recoverable(job_id, await connection.fetchrow(statements.JOB_HOLDER, job_id))
+    async def take_from_worker() -> ReactorError | None:
+        recovered = await connection.fetchrow(statements.RECOVER, job_id)
+        refused = (
+            None if recovered else _not_recoverable(job_id, await connection.fetchrow(statements.JOB_HOLDER, job_id))
+        )
         details = {"refused": refused.message} if refused else {"recovered": True}
-        await note(connection, by, "recover", str(job_id), details)
+        await write_audit(connection, by, "recover", str(job_id), details)
         return refused
 
-    # Raised when the note has been committed.
-    if refused := await transact(connection, take_back):
+    # Raised after the commit, so that the refusal is audited too.
+    if refused := await transact(connection, take_from_worker):
         raise refused
 
 
 async def pause(connection: Connection, queue: str, by: Operator) -> bool:
-    """Nothing more is taken from the queue; what runs goes on. Returns whether it was paused already."""
+    """Stops claims from the queue; running jobs continue. Returns whether it was already paused."""
     return await _set_paused(connection, queue, True, by)
 
 
 async def resume(connection: Connection, queue: str, by: Operator) -> bool:
-    """Returns whether the queue was paused."""
+    """Allows claims from the queue again. Returns whether it was paused."""
     return await _set_paused(connection, queue, False, by)
 
 
 async def limit(connection: Connection, queue: str, max_running: int | None, by: Operator) -> int | None:
-    """At most so many jobs of the queue run at once, over all pods; None: no limit. Returns what it was before."""
+    """Limits the number of running jobs of the queue across all pods; None: no limit. Returns the previous limit."""
 
     async def write() -> int | None:
         was: int | None = await connection.fetchval(statements.LIMIT_QUEUE, queue, max_running)
-        await note(connection, by, "limit", queue, {"max_running": max_running, "was": was})
+        await write_audit(connection, by, "limit", queue, {"max_running": max_running, "was": was})
         return was
 
     return await transact(connection, write)
 
 
 async def drain(connection: Connection, on: bool, by: Operator) -> bool:
-    """While draining no pod takes a job; what runs goes on, what is inserted is kept. Returns what it was before."""
+    """Stops all claims while on; running jobs continue, and inserted jobs are kept. Returns the previous value."""
 
     async def write() -> bool:
         was: bool = await connection.fetchval(statements.SET_DRAINING, on)
-        await note(connection, by, "drain", None, {"on": on, "was": was})
+        await write_audit(connection, by, "drain", None, {"on": on, "was": was})
         return was
 
     return await transact(connection, write)
 
 
-async def _cancel(connection: Connection, ids: list[int], reason: str, by: Operator) -> Changed:
-    async def take() -> Changed:
+async def _cancel_batch(connection: Connection, ids: list[int], reason: str, by: Operator) -> Changed:
+    async def cancel_jobs() -> Changed:
         records = await connection.fetch(statements.CANCEL, ids, reason)
         done = await _changed(connection, ids, {record["id"]: JobState(record["was"]) for record in records})
-        details = {"ids": ids, "reason": reason, "cancelled": _by_name(done.jobs)}
-        await note(connection, by, "cancel", _named(ids), details | _left(done))
+        details = {"ids": ids, "reason": reason, "cancelled": _state_names(done.jobs)}
+        await write_audit(connection, by, "cancel", _target(ids), details | _unchanged(done))
         return done
 
-    return await transact(connection, take)
+    return await transact(connection, cancel_jobs)
 
 
 async def _set_paused(connection: Connection, queue: str, paused: bool, by: Operator) -> bool:
     async def write() -> bool:
         was: bool = await connection.fetchval(statements.PAUSE_QUEUE, queue, paused)
-        await note(connection, by, "pause" if paused else "resume", queue, {"was_paused": was})
+        await write_audit(connection, by, "pause" if paused else "resume", queue, {"was_paused": was})
         return was
 
     return await transact(connection, write)
 
 
-async def _changed(connection: Connection, wanted: list[int], jobs: dict[int, JobState]) -> Changed:
-    left = [job_id for job_id in wanted if job_id not in jobs]
-    unfit = _states(await connection.fetch(statements.JOB_STATES, left)) if left else {}
-    return Changed(jobs, unfit, tuple(job_id for job_id in left if job_id not in unfit))
+async def _changed(connection: Connection, requested: list[int], jobs: dict[int, JobState]) -> Changed:
+    unchanged = [job_id for job_id in requested if job_id not in jobs]
+    unfit = _states(await connection.fetch(statements.JOB_STATES, unchanged)) if unchanged else {}
+    return Changed(jobs, unfit, tuple(job_id for job_id in unchanged if job_id not in unfit))
 
 
 def _not_recoverable(job_id: int, holder: asyncpg.Record | None) -> ReactorError:
     if holder is None:
         return JobUnknown(job_id)
     if holder["state"] != JobState.RUNNING:
-        remedy = f"`reactor why {job_id}` tells what it waits for, or how it ended."
+        remedy = f"`reactor why {job_id}` explains what it waits for, or how it ended."
         return NotRecoverable(job_id, holder["state"], f"it is {holder['state']}, not running", remedy)
     if holder["is_alive"]:
         remedy = (
-            "Its handler may just take long. If it hangs, its timeout ends it; or "
-            f"`reactor cancel {job_id}` and then `reactor retry {job_id}`."
+            "Its handler may only be slow. If it hangs, its timeout stops it; or run "
+            f"`reactor cancel {job_id}`, then `reactor retry {job_id}`."
         )
         return NotRecoverable(job_id, holder["state"], f"its worker on {holder['locked_by']} is alive", remedy)
-    why = "a pod is putting it back right now"
-    return NotRecoverable(job_id, holder["state"], why, f"Look with `reactor why {job_id}`.")
+    why = "a pod is recovering it right now"
+    return NotRecoverable(job_id, holder["state"], why, f"Check it with `reactor why {job_id}`.")
 
 
 def _states(records: list[asyncpg.Record]) -> dict[int, JobState]:
     return {record["id"]: JobState(record["state"]) for record in records}
 
 
-def _by_name(states: dict[int, JobState]) -> dict[str, str]:
+def _state_names(states: dict[int, JobState]) -> dict[str, str]:
     return {str(job_id): state.value for job_id, state in states.items()}
 
 
-def _left(done: Changed) -> dict[str, Any]:
-    return {"unfit": _by_name(done.unfit), "unknown": list(done.unknown)}
+def _unchanged(done: Changed) -> dict[str, Any]:
+    return {"unfit": _state_names(done.unfit), "unknown": list(done.unknown)}
 
 
-def _named(ids: list[int]) -> str:
+def _target(ids: list[int]) -> str:
     return str(ids[0]) if len(ids) == 1 else f"{ids[0]} and {len(ids) - 1} more"

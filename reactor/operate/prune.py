@@ -1,4 +1,4 @@
-"""Removes pipelines that ended long ago, a batch at a time, so that nobody has to wait for it."""
+"""Removes old pipelines in small batches, so that it does not block other transactions."""
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import asdict, dataclass
@@ -10,33 +10,33 @@ from reactor.database import statements
 from reactor.database.connection import Connection
 from reactor.errors import RetentionInvalid
 from reactor.job import JobState
-from reactor.operate.audit import Operator, note
+from reactor.operate.audit import Operator, write_audit
 from reactor.schedules.declaration import Schedule, declare
 
 JOB_TYPE = "reactor.prune"
-ENDED = (JobState.COMPLETED, JobState.PARTIAL, JobState.FAILED, JobState.CANCELLED)
-# In the small hours of UTC, and not on the hour, when everybody else's schedules run.
-CALENDAR = {"hour": "17 * * * *", "day": "17 3 * * *", "week": "17 3 * * 0"}
-_BATCH = 1000
+FINAL_STATES = (JobState.COMPLETED, JobState.PARTIAL, JobState.FAILED, JobState.CANCELLED)
+# At night in UTC, and not on the hour, when most other schedules run.
+CRON_OF_PERIOD = {"hour": "17 * * * *", "day": "17 3 * * *", "week": "17 3 * * 0"}
+_BATCH_SIZE = 1000
 
 
 @dataclass(frozen=True)
 class Retention:
-    """What is old enough to go; also the payload of the recurring job."""
+    """Which pipelines to remove. It is also the payload of the recurring job."""
 
     days: float
-    states: tuple[JobState, ...] = ENDED
-    """Pipelines with a job in any other state stay."""
+    states: tuple[JobState, ...] = FINAL_STATES
+    """Pipelines with a job in any other state are kept."""
     keep_current: bool = True
-    """The newest run of each scope stays."""
+    """Keep the newest run of each scope."""
     archive: bool = False
-    """Copy them to reactor.archive first."""
+    """Copy removed jobs to reactor.archive."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.days <= 36500:
-            raise RetentionInvalid(f"{self.days!r} is no number of days", "Use 0 to 36500.")
-        if not self.states or not set(self.states) <= set(ENDED):
-            raise RetentionInvalid(f"{list(self.states)} are not all final states", f"Use some of {', '.join(ENDED)}.")
+            raise RetentionInvalid(f"days is {self.days!r}", "Use 0 to 36500.")
+        if not self.states or not set(self.states) <= set(FINAL_STATES):
+            raise RetentionInvalid(f"states is {list(self.states)}", f"Use some of {', '.join(FINAL_STATES)}.")
 
     @classmethod
     def from_payload(cls, payload: Mapping[str, Any]) -> "Retention":
@@ -44,9 +44,9 @@ class Retention:
             if not isinstance(payload.get(name, True), bool):
                 raise RetentionInvalid(f"{name} is {payload[name]!r}", "Use true or false, or leave it out.")
         try:
-            return cls(**dict(payload) | {"states": tuple(map(JobState, payload.get("states", ENDED)))})
+            return cls(**dict(payload) | {"states": tuple(map(JobState, payload.get("states", FINAL_STATES)))})
         except (TypeError, ValueError) as error:
-            raise RetentionInvalid(str(error), "It has days, states, keep_current and archive.") from None
+            raise RetentionInvalid(str(error), "The fields are days, states, keep_current and archive.") from None
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ class Pruned:
 
 
 async def prune(
-    connection: Connection, retention: Retention, *, dry_run: bool = False, batch: int = _BATCH
+    connection: Connection, retention: Retention, *, dry_run: bool = False, batch: int = _BATCH_SIZE
 ) -> AsyncIterator[Pruned]:
-    """Looks through the jobs, `batch` in a transaction, and tells after each what was removed so far."""
+    """Scans all jobs, `batch` per transaction. Yields the total removed after each batch."""
     total, last_id = Pruned(), 0
     while last_id is not None:
         record = await connection.fetchrow(
@@ -77,8 +77,8 @@ async def prune(
         yield total
 
 
-async def prune_by(connection: Connection, retention: Retention, by: Operator) -> AsyncIterator[Pruned]:
-    """The same for an operator. The note in the audit is written at the end, also when it was interrupted."""
+async def prune_and_audit(connection: Connection, retention: Retention, by: Operator) -> AsyncIterator[Pruned]:
+    """Prunes for an operator. The audit entry is written at the end, even if it is interrupted."""
     total, is_done = Pruned(), False
     try:
         async for total in prune(connection, retention):
@@ -86,15 +86,15 @@ async def prune_by(connection: Connection, retention: Retention, by: Operator) -
         is_done = True
     finally:
         with anyio.CancelScope(shield=True):
-            await note(connection, by, "prune", None, asdict(retention) | asdict(total) | {"finished": is_done})
+            await write_audit(connection, by, "prune", None, asdict(retention) | asdict(total) | {"finished": is_done})
 
 
-async def prune_every(connection: Connection, period: str, retention: Retention, by: Operator) -> None:
-    """From now on whichever pod has room does it, by a schedule of the name `reactor.prune`."""
+async def schedule_pruning(connection: Connection, period: str, retention: Retention, by: Operator) -> None:
+    """Creates or updates the schedule `reactor.prune`, by which the pods prune regularly."""
     payload = asdict(retention)
     schedule = Schedule(
-        name=JOB_TYPE, job_type=JOB_TYPE, cron=CALENDAR[period], payload=payload, scope=JOB_TYPE, exclusive=True
+        name=JOB_TYPE, job_type=JOB_TYPE, cron=CRON_OF_PERIOD[period], payload=payload, scope=JOB_TYPE, exclusive=True
     )
     async with connection.transaction():
         await declare(connection, [schedule])
-        await note(connection, by, "prune every", JOB_TYPE, {"every": period} | payload)
+        await write_audit(connection, by, "prune every", JOB_TYPE, {"every": period} | payload)

@@ -1,4 +1,4 @@
-"""Read-only questions: jobs, pipelines, queues, workers, statistics, and why a job does not run.
+"""Read-only queries: jobs, pipelines, queues, workers, statistics, and why a job is not running.
 
-Imports `database`. The command line and the HTTP API print what these return.
+Imports `database`. Imported by `reactor.look`, the HTTP API and the command line.
 """

@@ -1,4 +1,4 @@
-"""Looks at jobs: the newest, page by page, or one with all that is known about it."""
+"""Lists jobs, newest first, and finds one with its dependencies, steps and attempts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from reactor.database.jsonb import decoded
 from reactor.errors import JobUnknown
 from reactor.job import JobState
 
-_LOOKED_AT = 50_000
+_MAX_SCANNED = 50_000
 
 
 @dataclass(frozen=True)
 class Filters:
-    """What listed jobs must have; None: anything."""
+    """Conditions that listed jobs meet; None: any value."""
 
     state: JobState | None = None
     job_type: str | None = None
@@ -31,15 +31,20 @@ class Filters:
 class Page:
     jobs: list[dict[str, Any]]
     before: int | None
-    """What to give as `before` for the next page; None: this was the last. A page may be short and not be the last."""
+    """The value of `before` for the next page; None on the last page. A page that is not the last may be short."""
 
 
 async def list_jobs(
-    connection: Connection, filters: Filters | None = None, limit: int = 50, before: int | None = None
+    connection: Connection,
+    filters: Filters | None = None,
+    limit: int = 50,
+    before: int | None = None,
+    *,
+    max_scanned: int = _MAX_SCANNED,
 ) -> Page:
-    """The newest jobs first. Pages stay put while jobs arrive, since they go by id.
+    """A page of jobs, newest first. Pages are keyed by id, so new jobs don't shift them.
 
-    Each looks at 50,000 jobs at most: where a filter finds few, pages are short.
+    A page scans at most `max_scanned` jobs, so it may be short if its filter matches few.
     """
     filters = filters or Filters()
     records = await connection.fetch(
@@ -52,7 +57,7 @@ async def list_jobs(
         filters.scope,
         filters.tag,
         filters.pipeline_id,
-        _LOOKED_AT,
+        max_scanned,
     )
     jobs = [dict(record) for record in records if record["id"] is not None]
     for job in jobs:
@@ -73,7 +78,7 @@ async def find_job(connection: Connection, job_id: int) -> dict[str, Any]:
 
 
 async def find_job_as_stored(connection: Connection, job_id: int) -> dict[str, Any]:
-    """The same with the JSON of payload, result and lists as text, which keeps every digit for whoever passes it on."""
+    """The same, with JSON values as text, so that callers can forward numbers without losing digits."""
     record = await connection.fetchrow(statements.FIND_JOB, job_id)
     if record is None:
         raise JobUnknown(job_id)

@@ -1,4 +1,4 @@
-"""Looks at what there is besides single jobs: pipelines, workers, queues."""
+"""Lists pipelines, newest first, and finds one with its state, jobs and steps."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,31 +8,31 @@ from reactor.database import statements
 from reactor.database.connection import Connection
 from reactor.errors import PipelineUnknown
 
-MOST_JOBS = 20_000
+MAX_JOBS = 20_000
 
 
 @dataclass(frozen=True)
 class PipelineFilters:
-    """What listed pipelines must have; None: anything. Type, scope and tag are those of a pipeline's first job."""
+    """Conditions that listed pipelines meet; None: any value. Type, scope and tag are those of the first job."""
 
     state: str | None = None
     job_type: str | None = None
     scope: str | None = None
     tag: str | None = None
     search: str | None = None
-    """A pipeline's id or how it begins, the id of one of its jobs, or part of its type or scope."""
+    """A pipeline's id or a prefix of it, the id of one of its jobs, or part of its type or scope."""
 
 
 @dataclass(frozen=True)
 class PipelinePage:
     pipelines: list[dict[str, Any]]
     before: int | None
-    """What to give as `before` for the next page; None: this was the last. A page may be short and not be the last."""
+    """The value of `before` for the next page; None on the last page. A page that is not the last may be short."""
 
 
 @dataclass(frozen=True)
 class WholePipeline:
-    """As JSON, ready to be sent: it may have ten thousand jobs."""
+    """A pipeline as JSON text that can be sent unchanged: it may have ten thousand jobs."""
 
     pipeline: str
     jobs: str
@@ -42,23 +42,23 @@ class WholePipeline:
 async def list_pipelines(
     connection: Connection, filters: PipelineFilters | None = None, limit: int = 50, before: int | None = None
 ) -> PipelinePage:
-    """The newest first, by the id of their first job. What is named exactly, by an id, comes before all others."""
+    """A page of pipelines, newest first by the id of their first job. An exact match by id comes before all others."""
     filters = filters or PipelineFilters()
-    pipeline_id, job_id = _named(filters.search)
-    named = []
+    pipeline_id, job_id = _parse_id(filters.search)
+    exact = []
     if pipeline_id or job_id:
         found = await _fetch(connection, filters, 1, None, pipeline_id, job_id)
-        named = found.pipelines
+        exact = found.pipelines
     if pipeline_id:
-        return PipelinePage(named if before is None else [], None)
+        return PipelinePage(exact if before is None else [], None)
     page = await _fetch(connection, filters, limit, before)
-    seen = {pipeline["pipeline_id"] for pipeline in named}
+    seen = {pipeline["pipeline_id"] for pipeline in exact}
     rest = [pipeline for pipeline in page.pipelines if pipeline["pipeline_id"] not in seen]
-    return PipelinePage((named if before is None else []) + rest, page.before)
+    return PipelinePage((exact if before is None else []) + rest, page.before)
 
 
 async def find_pipeline(connection: Connection, pipeline_id: UUID) -> dict[str, Any]:
-    """Its derived state, its progress, and how many of its jobs are in which state."""
+    """A pipeline's derived state, its progress, and the number of its jobs in each state."""
     record = await connection.fetchrow(statements.FIND_PIPELINE, pipeline_id)
     if record is None:
         raise PipelineUnknown(pipeline_id)
@@ -66,8 +66,8 @@ async def find_pipeline(connection: Connection, pipeline_id: UUID) -> dict[str, 
 
 
 async def find_whole_pipeline(connection: Connection, pipeline_id: UUID) -> WholePipeline:
-    """With its jobs in id order, the first 20,000 of them, what each depends on, and their steps."""
-    record = await connection.fetchrow(statements.PIPELINE_WITH_JOBS, pipeline_id, MOST_JOBS)
+    """A pipeline with its first 20,000 jobs in id order, their dependencies and their steps."""
+    record = await connection.fetchrow(statements.PIPELINE_WITH_JOBS, pipeline_id, MAX_JOBS)
     if record is None:
         raise PipelineUnknown(pipeline_id)
     return WholePipeline(*record)
@@ -101,8 +101,8 @@ async def _fetch(
     return PipelinePage(pipelines, records[0]["next_before"])
 
 
-def _named(search: str | None) -> tuple[UUID | None, int | None]:
-    """The pipeline, or the job, that these words may name."""
+def _parse_id(search: str | None) -> tuple[UUID | None, int | None]:
+    """The pipeline id or job id that the search text is, if any."""
     if search is None:
         return None, None
     if search.isascii() and search.isdigit():

@@ -1,4 +1,4 @@
-"""Queues, and what keeps due jobs from being claimed."""
+"""Queues, and the restrictions that keep due jobs from being claimed."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,17 +9,19 @@ from reactor.database.connection import Connection
 
 @dataclass(frozen=True)
 class Queues:
+    """All queues with their numbers of jobs, and whether draining is on."""
+
     draining: bool
     queues: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Gates:
-    """What keeps jobs from being taken although they are due."""
+class Restrictions:
+    """Settings that keep due jobs from being claimed."""
 
     draining: bool
     queues: list[dict[str, Any]]
-    """Those that are paused or have a limit."""
+    """Queues that are paused or have a limit."""
 
 
 async def list_queues(connection: Connection) -> Queues:
@@ -30,11 +32,11 @@ async def list_queues(connection: Connection) -> Queues:
     return Queues(records[0]["draining"], queues)
 
 
-async def find_gates(connection: Connection) -> Gates:
+async def find_restrictions(connection: Connection) -> Restrictions:
     records = await connection.fetch(statements.CLAIM_LIMITS)
     queues = [
         {name: record[name] for name in ("queue", "paused", "max_running", "running")}
         for record in records
         if record["queue"] is not None
     ]
-    return Gates(records[0]["draining"], queues)
+    return Restrictions(records[0]["draining"], queues)

@@ -1,32 +1,32 @@
-"""How jobs have fared: counts and durations, by type and state, and over time."""
+"""Statistics of jobs: counts and durations by type and state, and over time."""
 
 from typing import Any
 
 from reactor.database import statements
 from reactor.database.connection import Connection
-from reactor.queries.time_limit import limited
+from reactor.queries.time_limit import time_limited
 
 DAYS = (1, 90)
 MINUTES = (5, 1440)
 
 _BUCKETS = 60
-# Widths that people can read off an axis.
+# Widths that are easy to read on an axis.
 _WIDTHS_SECONDS = (5, 10, 15, 30, 60, 120, 300, 600, 900, 1800)
-_TYPES_OVER_TIME = 20
+_MAX_TYPES = 20
 
 
 async def stats(connection: Connection, days: int, *, within_seconds: float = 5) -> list[dict[str, Any]]:
-    """Per job type and state: those that ended in the last `days`, and all that have not ended."""
-    async with limited(connection, within_seconds):
+    """Per job type and state: jobs that finished in the last `days`, and all unfinished ones."""
+    async with time_limited(connection, within_seconds):
         return [dict(record) for record in await connection.fetch(statements.STATS, days * 86400.0)]
 
 
 async def history(connection: Connection, minutes: int, *, within_seconds: float = 5) -> dict[str, Any]:
-    """What was created and ended in the last `minutes`, in about sixty buckets, and how long it took."""
+    """Jobs created and finished in the last `minutes`, and their durations, in at most sixty buckets."""
     seconds, width = minutes * 60.0, bucket_seconds(minutes)
-    async with limited(connection, within_seconds):
+    async with time_limited(connection, within_seconds):
         buckets = await connection.fetch(statements.HISTORY, seconds, float(width))
-        durations = await connection.fetch(statements.DURATION_HISTORY, seconds, float(width), _TYPES_OVER_TIME)
+        durations = await connection.fetch(statements.DURATION_HISTORY, seconds, float(width), _MAX_TYPES)
     return {
         "minutes": minutes,
         "bucket_seconds": width,

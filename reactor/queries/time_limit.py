@@ -1,4 +1,4 @@
-"""Questions whose answers nobody waits for long."""
+"""A time limit for queries that may read much of a table."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,8 +11,8 @@ from reactor.errors import TooMuchToCount
 
 
 @asynccontextmanager
-async def limited(connection: Connection, seconds: float) -> AsyncIterator[None]:
-    """One snapshot for all of a block, and an end to each of its statements that the server itself sees to."""
+async def time_limited(connection: Connection, seconds: float) -> AsyncIterator[None]:
+    """Runs a block in one read-only snapshot; the server cancels any of its statements after `seconds`."""
     try:
         async with connection.transaction(isolation="repeatable_read", readonly=True):
             await connection.execute(statements.SET_STATEMENT_TIMEOUT, round(seconds * 1000))

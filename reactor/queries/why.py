@@ -1,4 +1,4 @@
-"""Tells why a job is not running, where it runs, or how it ended."""
+"""Explains why a job is not running, where it is running, or how it ended."""
 
 import json
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ import asyncpg
 
 from reactor.database import statements
 from reactor.database.connection import Connection
-from reactor.duration import in_words
+from reactor.duration import format_duration
 from reactor.errors import JobUnknown
 from reactor.job import JobState
 
@@ -54,6 +54,7 @@ class Why:
 
 
 async def why(connection: Connection, job_id: int) -> Why:
+    """All reasons that apply to the job now; at least one."""
     row = await connection.fetchrow(statements.WHY, job_id)
     if row is None:
         raise JobUnknown(job_id)
@@ -69,47 +70,47 @@ async def why(connection: Connection, job_id: int) -> Why:
 
 
 def _not_running(row: asyncpg.Record) -> Iterator[Reason]:
-    """What won't pass by itself is told of waiting jobs too: they would meet it next."""
+    """Reasons that need an operator are listed for waiting jobs too: they would apply next."""
     if row["job_type"] is None:
-        yield Reason(Code.NO_JOB_TYPE, "It has no job_type: a row adopted from elsewhere, which is never run.")
+        yield Reason(Code.NO_JOB_TYPE, "It has no job_type. Rows adopted from elsewhere are never run.")
         return
     if row["state"] == JobState.WAITING:
         yield _dependencies(row)
     if row["is_early"]:
         yield _not_due(row)
     if row["attempts"] >= row["quota"]:
-        more = "" if row["quota_is_own"] else ", unless its handler has registered more"
+        more = "" if row["quota_is_own"] else ", unless its handler registers a higher max_attempts"
         yield Reason(
             Code.ATTEMPTS_USED_UP,
-            f"{row['attempts']} of {row['quota']} attempts are used up: it will not be taken{more}. "
+            f"{row['attempts']} of {row['quota']} attempts are used up, so it is not claimed{more}. "
             f"`reactor cancel {row['id']}` and `reactor retry {row['id']}` give it a fresh quota.",
             {"attempts": row["attempts"], "quota": row["quota"]},
         )
     if row["draining"]:
-        yield Reason(Code.DRAINING, "Pods take no jobs while draining is on. `reactor drain off` ends that.")
+        yield Reason(Code.DRAINING, "Draining is on, so no pod claims jobs. `reactor drain off` turns it off.")
     if row["is_paused"]:
         yield Reason(
             Code.QUEUE_PAUSED,
-            f"The queue {row['queue']} is paused. `reactor resume {row['queue']}` opens it.",
+            f"The queue {row['queue']} is paused. `reactor resume {row['queue']}` resumes it.",
             {"queue": row["queue"]},
         )
     if row["state"] == JobState.PENDING:
-        yield from _in_the_way(row)
-    yield from _pods(row)
+        yield from _blocked_by_jobs(row)
+    yield from _no_suitable_pod(row)
 
 
 def _dependencies(row: asyncpg.Record) -> Reason:
-    count, named = row["needed_count"], [_object(job) for job in row["needed"]]
+    count, named = row["needed_count"], [_json_object(job) for job in row["needed"]]
     if count == 0:
         return Reason(
             Code.WAITS_FOR_NOTHING,
-            "It waits although nothing it needs is open. The pods put that right; if it stays, report it.",
+            "It is waiting although all of its dependencies are met. The pods repair this; if it persists, report it.",
         )
     shown = ", ".join(f"{job['id']} ({job['state']})" for job in named)
     more = f" and {count - len(named)} more" if count > len(named) else ""
     return Reason(
         Code.DEPENDENCIES,
-        f"It waits for {'job' if count == 1 else 'jobs'} {shown}{more}.",
+        f"Waiting for {'job' if count == 1 else 'jobs'} {shown}{more}.",
         {"jobs": named, "count": count},
     )
 
@@ -117,32 +118,32 @@ def _dependencies(row: asyncpg.Record) -> Reason:
 def _not_due(row: asyncpg.Record) -> Reason:
     seconds = row["due_in_seconds"]
     if seconds is None:
-        return Reason(Code.NOT_DUE, "It is not to run until somebody changes its run_after.", {"in_seconds": None})
+        return Reason(Code.NOT_DUE, "Not due until its run_after is changed.", {"in_seconds": None})
     at = row["run_after"]
     return Reason(
         Code.NOT_DUE,
-        f"It is not to run before {at:%Y-%m-%d %H:%M:%S %Z}, which is in {in_words(seconds)}.",
+        f"Not due until {at:%Y-%m-%d %H:%M:%S %Z}, in {format_duration(seconds)}.",
         {"run_after": at, "in_seconds": seconds},
     )
 
 
-def _in_the_way(row: asyncpg.Record) -> Iterator[Reason]:
-    """Other jobs, which end: these reasons pass."""
+def _blocked_by_jobs(row: asyncpg.Record) -> Iterator[Reason]:
+    """Temporary reasons: they end when other jobs end."""
     if row["max_running"] is not None and row["queue_running"] >= row["max_running"]:
         facts = {"queue": row["queue"], "running": row["queue_running"], "max_running": row["max_running"]}
         yield Reason(
             Code.QUEUE_FULL,
-            f"The queue {row['queue']} is full: {row['queue_running']} of {row['max_running']} jobs run.",
+            f"The queue {row['queue']} is at its limit: {row['queue_running']} of {row['max_running']} jobs running.",
             facts,
         )
     if row["holder_id"] is not None:
         yield _scope_busy(row)
     elif row["parked"]:
         ahead = row["ahead_id"]
-        turn = f"job {ahead} is ahead of it" if ahead else "it is let out with the pods' next look at forgotten scopes"
+        turn = f"job {ahead} is next" if ahead else "the pods release it at their next sweep"
         yield Reason(
             Code.SCOPE_TURN,
-            f"The scope {row['scope']} is free, and it is not its turn yet: {turn}.",
+            f"The scope {row['scope']} is free, but it is not this job's turn: {turn}.",
             {"scope": row["scope"], "ahead_id": ahead},
         )
 
@@ -151,9 +152,9 @@ def _scope_busy(row: asyncpg.Record) -> Reason:
     is_running = row["holder_state"] == JobState.RUNNING
     holder = "its own earlier run" if row["holder_id"] == row["id"] else f"job {row['holder_id']}"
     if not row["holder_is_alive"]:
-        how = f"{holder} has it, whose worker on {row['holder_pod']} is dead; the pods free it within their next sweep"
+        how = f"{holder} holds it, and its worker on {row['holder_pod']} is dead; the next sweep frees the scope"
     elif is_running:
-        how = f"{holder} has been running on {row['holder_pod']} for {in_words(row['holder_seconds'])}"
+        how = f"{holder} has been running on {row['holder_pod']} for {format_duration(row['holder_seconds'])}"
     else:
         how = f"{holder} was cancelled, and its handler on {row['holder_pod']} has not stopped yet"
     return Reason(
@@ -169,24 +170,21 @@ def _scope_busy(row: asyncpg.Record) -> Reason:
     )
 
 
-def _pods(row: asyncpg.Record) -> Iterator[Reason]:
+def _no_suitable_pod(row: asyncpg.Record) -> Iterator[Reason]:
     facts = {"job_type": row["job_type"], "queue": row["queue"], "live_pods": row["pods"]}
     if row["pods"] == 0:
-        yield Reason(
-            Code.NO_HANDLER, f"No pod is alive, so none has the handler for {row['job_type']}. Start one.", facts
-        )
+        yield Reason(Code.NO_HANDLER, f"No pod is alive. Start one that has a handler for {row['job_type']}.", facts)
         return
-    live = f"{row['pods']} live pod{'s' if row['pods'] > 1 else ''}"
     if row["with_handler"] == 0:
-        none = "The one live pod does not have" if row["pods"] == 1 else f"None of the {live} has"
-        yield Reason(Code.NO_HANDLER, f"{none} the handler for {row['job_type']}.", facts)
+        none = "The only live pod has no" if row["pods"] == 1 else f"None of the {row['pods']} live pods has a"
+        yield Reason(Code.NO_HANDLER, f"{none} handler for {row['job_type']}.", facts)
     if row["with_queue"] == 0:
-        yield Reason(Code.NO_POD_FOR_QUEUE, f"None of the {live} works on the queue {row['queue']}.", facts)
+        yield Reason(Code.NO_POD_FOR_QUEUE, f"No live pod works on the queue {row['queue']}.", facts)
     elif row["with_handler"] > 0 and row["with_both"] == 0:
         yield Reason(
             Code.NO_POD_FOR_QUEUE,
-            f"None of the {row['with_handler']} that have the handler for {row['job_type']}, of {live}, "
-            f"works on the queue {row['queue']}.",
+            f"No live pod both handles {row['job_type']} and works on the queue {row['queue']}: "
+            f"{row['with_handler']} of {row['pods']} have the handler.",
             facts,
         )
 
@@ -194,9 +192,9 @@ def _pods(row: asyncpg.Record) -> Iterator[Reason]:
 def _due(row: asyncpg.Record) -> Reason:
     return Reason(
         Code.DUE,
-        "It is due and will be taken as soon as a pod has room: "
-        f"{row['with_both']} live pod{'s' if row['with_both'] > 1 else ''} can run it, "
-        f"with {row['held']} of {row['capacity']} places taken.",
+        "Ready; waiting for a free slot. "
+        f"{row['with_both']} live pod{'s' if row['with_both'] > 1 else ''} can run it; "
+        f"{row['held']} of {row['capacity']} slots are in use.",
         {"live_pods": row["with_both"], "held": row["held"], "capacity": row["capacity"]},
     )
 
@@ -210,46 +208,45 @@ def _running(row: asyncpg.Record) -> Reason:
         "quota": row["quota"],
         "lease_seconds": row["lease_seconds"],
     }
-    where = (
-        f"on {row['locked_by']}, attempt {row['attempts']} of {row['quota']}, taken {in_words(row['held_seconds'])} ago"
-    )
+    age = format_duration(row["held_seconds"])
+    where = f"on {row['locked_by']}, attempt {row['attempts']} of {row['quota']}, claimed {age} ago"
     if row["worker_is_alive"]:
         return Reason(
             Code.RUNNING,
-            f"It runs {where}. Its worker is alive: the lease holds for {in_words(row['lease_seconds'])} more.",
+            f"Running {where}. Its worker is alive: the lease lasts {format_duration(row['lease_seconds'])} more.",
             facts,
         )
     return Reason(
         Code.WORKER_DEAD,
-        f"It ran {where}, and that worker is dead. A pod puts it back with its next sweep; "
-        f"`reactor recover {row['id']}` does it now, with a fresh quota of attempts.",
+        f"It was running {where}, but that worker is dead. The next sweep returns it to pending; "
+        f"`reactor recover {row['id']}` does so now, with a fresh quota of attempts.",
         facts,
     )
 
 
 def _ended(row: asyncpg.Record, state: JobState) -> Iterator[Reason]:
-    verb = {JobState.COMPLETED: "completed", JobState.PARTIAL: "completed in part", JobState.FAILED: "failed"}
-    said = row["error"] or row["status_message"] or ""
+    ended = {JobState.COMPLETED: "Completed", JobState.PARTIAL: "Completed in part", JobState.FAILED: "Failed"}
+    message = row["error"] or row["status_message"] or ""
     facts = {"finished_at": row["finished_at"], "attempts": row["attempts"], "error": row["error"]}
     if row["broken_by"] is not None:
         facts |= {"broken_by": row["broken_by"], "broken_by_state": row["broken_by_state"]}
-        said += f" `reactor retry {row['broken_by']}` brings this one back too."
+        message += f" `reactor retry {row['broken_by']}` also restores this job."
     at = f" at {row['finished_at']:%Y-%m-%d %H:%M:%S %Z}" if row["finished_at"] else ""
     again = f", after attempt {row['attempts']}" if state is JobState.FAILED and row["attempts"] else ""
     yield Reason(
-        Code(state.value), f"It {verb.get(state, 'was cancelled')}{at}{again}{': ' if said else '.'}{said}", facts
+        Code(state.value), f"{ended.get(state, 'Cancelled')}{at}{again}{': ' if message else '.'}{message}", facts
     )
     if row["is_held"]:
         yield Reason(
             Code.HANDLER_NOT_STOPPED,
-            f"Its handler on {row['locked_by']} has not stopped yet, and keeps the scope until then."
+            f"Its handler on {row['locked_by']} has not stopped yet and holds the scope until it does."
             if row["worker_is_alive"]
-            else f"Its worker on {row['locked_by']} is dead; what it held is freed with the next sweep.",
+            else f"Its worker on {row['locked_by']} is dead; the next sweep frees what it held.",
             {"pod": row["locked_by"], "worker_is_alive": row["worker_is_alive"]},
         )
 
 
-def _object(value: Any) -> dict[str, Any]:
-    """A connection may have a codec for jsonb, or not."""
+def _json_object(value: Any) -> dict[str, Any]:
+    """The decoded object; it is text unless the connection has a codec for jsonb."""
     decoded: dict[str, Any] = json.loads(value) if isinstance(value, str) else value
     return decoded

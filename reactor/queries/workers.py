@@ -1,4 +1,4 @@
-"""Worker processes: the live ones, and those that died recently."""
+"""Lists worker processes: live ones, and those that died recently."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from reactor.database.jsonb import decoded
 
 
 async def list_workers(connection: Connection) -> list[dict[str, Any]]:
-    """Those that live, and those that died within the hour."""
+    """Live workers, and those that died within the last hour."""
     workers = [dict(record) for record in await connection.fetch(statements.LIST_WORKERS)]
     for worker in workers:
         worker["counts"] = decoded(worker["counts"])

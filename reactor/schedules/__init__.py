@@ -1,4 +1,4 @@
-"""Recurring jobs: how they are declared, when they are due, and the submission of what is due.
+"""Recurring jobs: their declaration, their due times, and the submission of their jobs.
 
-Imports `database`.
+Imports `database`. Imported by `operate`, `handlers`, `worker` and `pod`.
 """

@@ -1,4 +1,4 @@
-"""When a recurring job is due: by a cron expression in a time zone, or by an interval."""
+"""Due times of recurring jobs: a cron expression in a time zone, or an interval."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -9,7 +9,7 @@ from cronsim import CronSim, CronSimError
 
 from reactor.errors import TimingInvalid
 
-_WORDS = {
+_ALIASES = {
     "@hourly": "0 * * * *",
     "@daily": "0 0 * * *",
     "@midnight": "0 0 * * *",
@@ -18,30 +18,30 @@ _WORDS = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-_CRON_REMEDY = "Use minute, hour, day, month and weekday, as in `0 3 * * *`; or a word such as @daily."
+_CRON_REMEDY = "Use minute, hour, day, month and weekday, as in `0 3 * * *`, or an alias such as @daily."
 
 
 class Timing(Protocol):
-    """Moments come and go in UTC. A tick is a moment at which the job is due."""
+    """Computes ticks, the times at which a recurring job is due. All times are in UTC."""
 
     def after(self, moment: datetime) -> datetime:
-        """The first tick later than `moment`."""
+        """The first tick after `moment`."""
 
     def latest(self, moment: datetime) -> datetime:
-        """The last tick that is not later than `moment`."""
+        """The last tick at or before `moment`."""
 
 
-def read_timing(cron: str | None, every: timedelta | None, timezone: str, origin: datetime) -> Timing:
-    """`origin`: what intervals are counted from. Raises TimingInvalid for what is never due."""
+def parse_timing(cron: str | None, every: timedelta | None, timezone: str, origin: datetime) -> Timing:
+    """`origin`: the start of the first interval. Raises TimingInvalid, also for a timing without ticks."""
     timing: Timing
     if cron is not None and every is None:
-        timing = Cron(_WORDS.get(cron.strip().lower(), cron), _zone(timezone))
+        timing = Cron(_ALIASES.get(cron.strip().lower(), cron), _zone(timezone))
     elif every is not None and cron is None:
         if every < timedelta(seconds=1):
-            raise TimingInvalid(f"every {every} is too often", "Use a second or more.")
+            raise TimingInvalid(f"the interval {every} is too short", "Use at least one second.")
         timing = Every(every, origin)
     else:
-        raise TimingInvalid("it needs either cron or every", "Give one of them.")
+        raise TimingInvalid("it needs either cron or every", "Set exactly one of them.")
     timing.after(origin)
     return timing
 
@@ -61,19 +61,22 @@ class Every:
         try:
             return self.origin + number * self.every
         except OverflowError:
-            raise TimingInvalid(f"every {self.every} is too rare", "Use some years at most.") from None
+            raise TimingInvalid(f"the interval {self.every} is too long", "Use a few years at most.") from None
 
 
 @dataclass(frozen=True)
 class Cron:
-    """As Debian's cron has it: what falls into the hour that a change of the clocks leaves out runs right after it, and
-    what falls into the hour that comes twice runs the first time; `*` in the minute or hour follows the real hours."""
+    """Ticks of a cron expression. Daylight saving time is handled like in Debian's cron.
+
+    Ticks in a skipped hour run right after it, and ticks in a repeated hour run the first time. With `*` as minute or
+    hour, ticks follow elapsed time.
+    """
 
     expression: str
     zone: ZoneInfo
 
     def after(self, moment: datetime) -> datetime:
-        # Seen from the second of the two hours, the next tick may seem to lie in the first.
+        # During the second of two repeated hours, CronSim may return a tick of the first.
         ticks = self._ticks(moment)
         while (tick := self._next(ticks)) <= moment:
             pass
@@ -83,7 +86,7 @@ class Cron:
         ticks = self._ticks(moment + timedelta(seconds=1), reverse=True)
         while (tick := self._next(ticks)) > moment:
             pass
-        # Backwards it passes by some of the hour that comes twice.
+        # Backwards, CronSim misses some ticks of a repeated hour.
         while (later := self.after(tick)) <= moment:
             tick = later
         return tick
@@ -92,17 +95,17 @@ class Cron:
         try:
             return CronSim(self.expression, moment.astimezone(self.zone), reverse)
         except (CronSimError, ValueError, OverflowError) as error:
-            raise TimingInvalid(f"{self.expression!r} is no cron expression ({error})", _CRON_REMEDY) from None
+            raise TimingInvalid(f"{self.expression!r} is not a cron expression ({error})", _CRON_REMEDY) from None
 
     def _next(self, ticks: CronSim) -> datetime:
         try:
             return next(ticks).astimezone(UTC)
         except (StopIteration, ValueError, OverflowError):
-            raise TimingInvalid(f"{self.expression!r} is never due", "Is there such a day?") from None
+            raise TimingInvalid(f"{self.expression!r} never matches", "Check day and month.") from None
 
 
 def _zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        raise TimingInvalid(f"there is no time zone {name!r}", "Use a name such as Europe/Zurich, or UTC.") from None
+        raise TimingInvalid(f"there is no time zone {name!r}", "Use a name such as Europe/Zurich or UTC.") from None

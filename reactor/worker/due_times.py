@@ -7,7 +7,7 @@ import asyncpg
 from reactor.database import statements
 from reactor.database.reconnecting import Line
 from reactor.log import get_logger
-from reactor.schedules.run_due import tick
+from reactor.schedules.run_due import run_due
 
 log = get_logger(__name__)
 
@@ -59,7 +59,7 @@ class Calendar:
         """Schedules that are due insert their jobs."""
         self.next_tick = NEVER  # what rings while we ask stays rung
         try:
-            pause, _ = await self._line.insist(tick)
+            pause, _ = await self._line.insist(run_due)
         except asyncpg.PostgresError as error:
             # Claims go on all the same.
             log.error("schedules can't be run", error=str(error), sqlstate=error.sqlstate)

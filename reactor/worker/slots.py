@@ -145,7 +145,7 @@ class Crew:
             log.exception("attempt broke", job_id=attempt.job.id)
             end = Ending(attempt.job.id, attempt.job.attempt_id, Errored(describe(error), 1.0))
         if end is not End.INTERRUPTED:  # it would have taken longer
-            self._counts.took(attempt.job.job_type, time.monotonic() - began)
+            self._counts.record_duration(attempt.job.job_type, time.monotonic() - began)
         self._ended(attempt, end)
 
     def _ended(self, attempt: Attempt, end: Ending | JobState | End) -> None:

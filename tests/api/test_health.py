@@ -44,7 +44,7 @@ class Probe:
 
 @asynccontextmanager
 async def probing(pod: Any, until: Until) -> AsyncIterator[Probe]:
-    [event] = await until(lambda: pod.events("answering health checks"))
+    [event] = await until(lambda: pod.events("serving health checks"))
     async with httpx.AsyncClient(base_url=event["address"], timeout=10) as client:
         yield Probe(client)
 
@@ -210,7 +210,7 @@ async def test_a_pod_with_once_is_ready_without_a_listener(
 
 async def test_a_pod_without_health_port_opens_no_port(start_pod: StartPod) -> None:
     pod = await start_pod()
-    assert not pod.events("answering health checks")
+    assert not pod.events("serving health checks")
     listening = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=False).stdout
     assert f"pid={pod.process.pid}," not in listening
 

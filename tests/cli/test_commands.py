@@ -1,4 +1,4 @@
-"""The command line: help that teaches, errors that say what to do, codes that scripts can use."""
+"""The command line: help with examples, errors with remedies, exit codes for scripts."""
 
 import json
 import os
@@ -24,12 +24,12 @@ def environment(**settings: str) -> dict[str, str]:
 
 
 def reactor(*arguments: str, **settings: str) -> "subprocess.CompletedProcess[str]":
-    """In a process of its own, as people call it: for what a process is needed for, and once for each kind of end."""
+    """Runs the command in its own process, for tests that need one."""
     command = [sys.executable, "-m", "reactor", *arguments]
     return subprocess.run(command, env=environment(**settings), capture_output=True, text=True, timeout=60)
 
 
-def test_help_names_every_command_and_what_to_try_first() -> None:
+def test_help_lists_the_first_commands_to_try() -> None:
     done = call("--help")
     assert done.returncode == 0
     for word in ("up", "migrate", "doctor", "REACTOR_DATABASE_URL", "Exit codes"):
@@ -37,7 +37,7 @@ def test_help_names_every_command_and_what_to_try_first() -> None:
 
 
 @pytest.mark.parametrize("command", ["up", "worker", "serve", "migrate", "doctor", "token"])
-def test_every_command_explains_itself(command: str) -> None:
+def test_every_command_has_help(command: str) -> None:
     assert len(call(command, "--help").stdout) > 200
 
 
@@ -45,14 +45,14 @@ def test_an_unknown_command_is_a_usage_error() -> None:
     assert reactor("explode").returncode == 2
 
 
-def test_a_wrong_setting_is_a_usage_error_that_names_it() -> None:
+def test_an_invalid_setting_is_a_usage_error_that_names_it() -> None:
     done = call("doctor", lease_seconds="soon")
     assert done.returncode == 2
     assert "REACTOR_LEASE_SECONDS" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_server_that_is_down_is_told_without_a_traceback() -> None:
+def test_an_unreachable_server_is_reported_without_a_traceback() -> None:
     done = reactor("migrate", database_url="postgresql://u:hush@127.0.0.1:1/x")
     assert done.returncode == 1
     assert "Is the server running" in done.stderr
@@ -60,29 +60,29 @@ def test_a_server_that_is_down_is_told_without_a_traceback() -> None:
     assert "hush" not in done.stderr
 
 
-def test_serving_an_unmigrated_database_says_what_to_run(server: str) -> None:
+def test_serve_reports_an_unmigrated_database(server: str) -> None:
     done = reactor("serve", "--port", "0", database_url=server)
     assert done.returncode == 1
     assert "Run `reactor migrate`" in done.stderr
 
 
-async def test_migrating_twice_says_so(database: str) -> None:
+async def test_a_second_migrate_reports_the_current_revision(database: str) -> None:
     assert re.search("at revision .* already", call("migrate", database_url=database).stdout)
 
 
-async def test_going_down_asks_first(database: str) -> None:
+async def test_a_downgrade_asks_for_confirmation(database: str) -> None:
     assert call("migrate", "--down-to", "base", database_url=database).returncode == 1
     done = call("migrate", "--down-to", "base", "--yes", database_url=database)
     assert "at revision base (was: " in done.stdout
 
 
-async def test_doctors_findings_are_data_with_json(database: str) -> None:
-    def is_well() -> bool:
+async def test_doctor_prints_findings_as_json(database: str) -> None:
+    def is_healthy() -> bool:
         done = call("doctor", "--json", database_url=database)
         return (done.returncode, {finding["level"] for finding in json.loads(done.stdout)}) == (0, {"ok"})
 
-    # It rightly complains where a notification takes 2 s, as it may on a busy machine.
-    wait_for(is_well)
+    # On a busy machine a notification may take 2 s, which is reported as a problem.
+    wait_for(is_healthy)
 
 
 def test_doctor_exits_with_1_when_there_is_a_problem(server: str) -> None:
@@ -110,13 +110,13 @@ def page_of(process: "subprocess.Popen[str]") -> str:
         found = re.search(r"http://\S+?(?=/?[\s\"])", line)
         if found:
             return found.group()
-    raise AssertionError("it ended without printing its address")
+    raise AssertionError("the process ended without printing its URL")
 
 
 def wait_for(condition: Callable[[], bool], within_seconds: float = 30) -> None:
     deadline = time.monotonic() + within_seconds
     while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
+        assert time.monotonic() < deadline, "condition not met in time"
         time.sleep(0.2)
 
 
@@ -129,7 +129,7 @@ def is_ready(page: str) -> bool:
         return False
 
 
-def complaint_of(page: str) -> str:
+def readiness_problem(page: str) -> str:
     with pytest.raises(urllib.error.HTTPError) as caught:
         urllib.request.urlopen(f"{page}/health/ready")
     with caught.value as refused:
@@ -142,34 +142,34 @@ def states_of(pipeline: str, folder: Path) -> list[str]:
     return [job["state"] for job in json.loads(done.stdout)["jobs"]]
 
 
-def test_up_starts_everything_and_stops_cleanly_and_again(folder: Path) -> None:
+def test_up_starts_everything_stops_cleanly_and_starts_again(folder: Path) -> None:
     with running("up", "--port", "0", embedded_dir=str(folder)) as process:
-        pipeline = _follows_the_demo(process)
+        pipeline = _wait_for_demo(process)
         wait_for(lambda: states_of(pipeline, folder) == ["completed"] * 5)
-        # A row by hand, as the greeting suggests, is picked up at once.
+        # The job that the greeting suggests is run too.
         assert call("submit", "demo.hello", embedded_dir=str(folder)).returncode == 0
         wait_for(
             lambda: '"completed"' in call("jobs", "--type", "demo.hello", "--json", embedded_dir=str(folder)).stdout
         )
-        _ends_tidily(process, signal.SIGINT, folder)
+        _stop_cleanly(process, signal.SIGINT, folder)
     with running("up", "--port", "0", embedded_dir=str(folder)) as process:
-        assert _follows_the_demo(process) != pipeline
-        _ends_tidily(process, signal.SIGTERM, folder)
+        assert _wait_for_demo(process) != pipeline
+        _stop_cleanly(process, signal.SIGTERM, folder)
 
 
-def _follows_the_demo(process: "subprocess.Popen[str]") -> str:
-    """The demo's pipeline, as it was printed with the page's address."""
+def _wait_for_demo(process: "subprocess.Popen[str]") -> str:
+    """Waits for the page and returns the id of the demo pipeline that was printed."""
     page = page_of(process)
     wait_for(lambda: is_ready(page))
     with urllib.request.urlopen(page) as answer:
         assert b"<title>reactor</title>" in answer.read()
     assert process.stdout is not None
     shown = next(line.split()[-1] for line in process.stdout if line.startswith("  demo "))
-    assert shown.startswith(page), "where it can be watched"
+    assert shown.startswith(page), "the demo is printed with the URL of the page"
     return shown.rpartition("=")[2]
 
 
-def _ends_tidily(process: "subprocess.Popen[str]", stop: signal.Signals, folder: Path) -> None:
+def _stop_cleanly(process: "subprocess.Popen[str]", stop: signal.Signals, folder: Path) -> None:
     process.send_signal(stop)
     rest, _ = process.communicate(timeout=40)
     assert process.returncode == 0
@@ -177,23 +177,23 @@ def _ends_tidily(process: "subprocess.Popen[str]", stop: signal.Signals, folder:
     assert not list(folder.glob("*/socket/.s*")), "the embedded server still runs"
 
 
-async def test_up_says_what_is_wrong_with_the_app_without_a_traceback(database: str) -> None:
+async def test_up_reports_an_invalid_app_without_a_traceback(database: str) -> None:
     done = reactor("up", "--app", "no_such_module", "--port", "0", database_url=database)
     assert (done.returncode, "Traceback" in done.stderr) == (1, False)
     assert "no_such_module" in done.stderr
 
 
-async def test_ready_turns_503_when_the_schema_is_gone_and_live_stays(database: str) -> None:
+async def test_a_missing_schema_makes_readiness_fail_but_not_liveness(database: str) -> None:
     with running("serve", "--port", "0", database_url=database) as process:
         page = page_of(process)
         assert call("migrate", "--down-to", "base", "--yes", database_url=database).returncode == 0
-        # A database that does not answer within 2 s is complained of in other words.
-        wait_for(lambda: "revision" in complaint_of(page))
+        # On a busy machine the first answer may be that the database is slow.
+        wait_for(lambda: "revision" in readiness_problem(page))
         with urllib.request.urlopen(f"{page}/health/live") as answer:
             assert answer.status == 200
 
 
-async def test_a_taken_port_is_told_with_a_remedy(database: str) -> None:
+async def test_a_port_in_use_is_reported_with_a_remedy(database: str) -> None:
     with running("serve", "--port", "0", database_url=database) as process:
         port = page_of(process).rsplit(":", 1)[1]
         done = reactor("serve", "--port", port, database_url=database)
@@ -202,7 +202,7 @@ async def test_a_taken_port_is_told_with_a_remedy(database: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["up", "serve"])
-async def test_without_tokens_it_binds_to_loopback_only(database: str, command: str) -> None:
+async def test_a_server_without_tokens_binds_to_loopback_only(database: str, command: str) -> None:
     """D13"""
     done = reactor(command, "--host", "0.0.0.0", "--port", "0", database_url=database)
     assert done.returncode == 2
@@ -211,7 +211,7 @@ async def test_without_tokens_it_binds_to_loopback_only(database: str, command: 
 
 
 @pytest.mark.parametrize("command", ["up", "serve"])
-async def test_tokens_that_do_not_fit_are_told_without_a_traceback(database: str, command: str) -> None:
+async def test_invalid_tokens_are_reported_without_a_traceback(database: str, command: str) -> None:
     done = reactor(command, "--port", "0", database_url=database, tokens="hush")
     assert done.returncode == 2
     assert "reactor token NAME" in done.stderr
@@ -220,21 +220,21 @@ async def test_tokens_that_do_not_fit_are_told_without_a_traceback(database: str
 
 
 @pytest.mark.parametrize(
-    ("app", "complaint"),
+    ("app", "problem"),
     [
         ("nothing.here", "there is no such module"),
         ("json", "it registers no handler"),
         ("broken_app", "ZeroDivisionError"),
     ],
 )
-async def test_a_worker_tells_what_is_wrong_with_its_app(
-    database: str, tmp_path: Path, app: str, complaint: str, monkeypatch: pytest.MonkeyPatch
+async def test_a_worker_reports_an_invalid_app(
+    database: str, tmp_path: Path, app: str, problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "broken_app.py").write_text("1 / 0")
     monkeypatch.chdir(tmp_path)
     done = reactor("worker", "--app", app, database_url=database)
     assert done.returncode == 1
-    assert complaint in done.stderr
+    assert problem in done.stderr
 
 
 def test_a_worker_needs_a_migrated_database(server: str) -> None:
@@ -243,5 +243,5 @@ def test_a_worker_needs_a_migrated_database(server: str) -> None:
     assert "reactor migrate" in done.stderr
 
 
-def test_max_jobs_counts_in_one_process_only() -> None:
+def test_max_jobs_requires_one_process() -> None:
     assert call("worker", "--app", "json", "--max-jobs", "3", "--processes", "2").returncode == 2

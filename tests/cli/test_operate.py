@@ -1,4 +1,4 @@
-"""The operators' commands: what they print, for people and as JSON, their exit codes, and texts that mean harm."""
+"""The operators' commands: output as text and JSON, exit codes, and untrusted text."""
 
 import getpass
 import json
@@ -6,61 +6,55 @@ import os
 import re
 import shlex
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from reactor.cli.output import harmless
+from reactor.cli.output import ProgressReporter, printable
 from reactor.database.connection import Connection
 from reactor.job import JobState
 from reactor.lifecycle.claim import claim_one
 from reactor.lifecycle.lease import Worker, retire_worker
+from reactor.queries.jobs import list_jobs
 from tests.support.command import Done, call
+from tests.support.jobs import insert
 
 Reactor = Callable[..., Done]
 
 COMMANDS = ["submit", "jobs", "why", "cancel", "retry", "recover", "pause", "resume", "drain", "schedules", "prune"]
-# Clears the screen, turns text red, rings, reverses what follows; and markup that rich would read.
+# Clears the screen, changes colour and direction of text, and contains markup of rich.
 HOSTILE = "\x1b[2J\x1b[31m[red]x[/red]\x07\u202e\u009b1m\r[link=http://evil]"
 
 
 @pytest.fixture
 def reactor(database: str) -> Reactor:
-    """The command, on this test's database."""
+    """Calls a command with this test's database."""
     return lambda *arguments, **options: call(*arguments, database_url=database, **options)
 
 
-async def insert(connection: Connection, **columns: Any) -> int:
-    columns = {"job_type": "work"} | columns
-    names, places = ", ".join(columns), ", ".join(f"${n}" for n in range(1, len(columns) + 1))
-    statement = f"insert into reactor.jobs ({names}) values ({places}) returning id"
-    identity: int = await connection.fetchval(statement, *columns.values())
-    return identity
-
-
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_teaches_by_example(command: str) -> None:
+def test_help_has_an_example(command: str) -> None:
     done = call(command, "--help")
     assert done.returncode == 0
     assert f"\n    reactor {command}" in done.stdout
 
 
-def test_a_server_that_is_down_is_told() -> None:
+def test_commands_report_an_unreachable_server() -> None:
     done = call("jobs", database_url="postgresql://u:hush@127.0.0.1:1/x")
     assert done.returncode == 1
     assert "Is the server running" in done.stderr
     assert "hush" not in done.stderr
 
 
-def test_a_database_without_the_schema_is_told(server: str) -> None:
+def test_commands_report_a_missing_schema(server: str) -> None:
     done = call("why", "1", database_url=server)
     assert done.returncode == 1
     assert "Run `reactor migrate`" in done.stderr
 
 
-async def test_a_user_who_may_not_is_told_which_role_may(database: str, connection: Connection) -> None:
+async def test_a_missing_privilege_names_the_role_that_has_it(database: str, connection: Connection) -> None:
     name = f"reactor_test_{os.getpid()}"
     await connection.execute(f"create role {name} login superuser; alter role {name} set role = 'reactor_viewer'")
     try:
@@ -92,12 +86,12 @@ async def test_a_user_who_may_not_is_told_which_role_may(database: str, connecti
         ["submit", "work", "@/nowhere"],
     ],
 )
-def test_what_is_written_wrong_is_a_usage_error(arguments: list[str]) -> None:
-    """Before anything is connected to."""
+def test_invalid_arguments_are_usage_errors(arguments: list[str]) -> None:
+    """They are found before connecting."""
     assert call(*arguments, database_url="postgresql://127.0.0.1:1/x").returncode == 2
 
 
-async def test_a_submitted_job_has_what_the_flags_say(reactor: Reactor, connection: Connection) -> None:
+async def test_submit_sets_every_option(reactor: Reactor, connection: Connection) -> None:
     done = reactor(
         *["submit", "work", '{"file": "ä"}', "--queue=q", "--priority=-5", "--delay=1h", "--max-attempts=7"],
         *["--timeout=5m", "--tag=a", "--tag=b", "--scope=s", "--exclusive", "--key=k"],
@@ -115,7 +109,7 @@ async def test_a_submitted_job_has_what_the_flags_say(reactor: Reactor, connecti
     assert json.loads(row["payload"]) == {"file": "ä"}
 
 
-async def test_a_known_key_is_answered_with_its_job_and_a_taken_scope_with_1(reactor: Reactor) -> None:
+async def test_submit_returns_the_job_of_a_repeated_key_and_fails_on_a_busy_scope(reactor: Reactor) -> None:
     first = json.loads(reactor("submit", "work", "--key=k", "--scope=s", "--exclusive", "--json").stdout)
     again = reactor("submit", "work", "--key=k", "--json")
     assert again.returncode == 0
@@ -125,7 +119,7 @@ async def test_a_known_key_is_answered_with_its_job_and_a_taken_scope_with_1(rea
     assert f"job {first['id']}" in busy.stderr
 
 
-async def test_a_payload_comes_from_a_file_or_from_standard_input(
+async def test_submit_reads_the_payload_from_a_file_or_standard_input(
     reactor: Reactor, connection: Connection, tmp_path: Path
 ) -> None:
     (tmp_path / "payload.json").write_text('{"from": "file"}')
@@ -135,20 +129,20 @@ async def test_a_payload_comes_from_a_file_or_from_standard_input(
     assert [row["source"] for row in payloads] == ["file", "stdin"]
 
 
-def test_what_is_no_json_is_told_with_its_place() -> None:
+def test_invalid_json_is_reported_with_its_position() -> None:
     done = call("submit", "work", "-", stdin=b'{"a": 1,\n "b": }')
     assert done.returncode == 2
     assert "line 2, column 7" in done.stderr
     assert "not UTF-8 at byte 1" in call("submit", "work", "-", stdin=b'"\xff"').stderr
 
 
-async def test_what_the_database_refuses_is_told_with_its_remedy(reactor: Reactor) -> None:
+async def test_an_error_of_the_database_is_printed_with_its_remedy(reactor: Reactor) -> None:
     done = reactor("submit", " work")
     assert done.returncode == 1
     assert "without a space at either end" in done.stderr
 
 
-async def test_jobs_are_listed_newest_first_and_the_next_page_is_named(
+async def test_jobs_lists_newest_first_and_prints_the_command_for_the_next_page(
     reactor: Reactor, connection: Connection
 ) -> None:
     """J14: the most recent."""
@@ -161,7 +155,7 @@ async def test_jobs_are_listed_newest_first_and_the_next_page_is_named(
 
 
 @pytest.mark.parametrize("state", [state.value for state in JobState if state != JobState.RUNNING])
-async def test_jobs_are_listed_by_state_and_the_next_page_as_it_is_named(
+async def test_the_printed_command_for_the_next_page_works_for_every_state(
     reactor: Reactor, connection: Connection, state: str
 ) -> None:
     for _ in range(2):
@@ -169,24 +163,24 @@ async def test_jobs_are_listed_by_state_and_the_next_page_as_it_is_named(
     await connection.execute("update reactor.jobs set state = $1", state)
     done = reactor("jobs", "--state", state, "--limit", "1")
     assert done.returncode == 0, done.stderr
-    command = shlex.split(done.stderr.rpartition("There are more: reactor ")[2])
+    command = shlex.split(done.stderr.rpartition("More: reactor ")[2])
     assert reactor(*command).returncode == 0
 
 
-async def test_a_rare_job_is_looked_for_to_the_end_and_people_are_told_how_far_that_is(
+async def test_jobs_searches_to_the_end_for_rare_jobs_and_reports_progress(
     reactor: Reactor, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reactor.queries.jobs._LOOKED_AT", 2)
-    monkeypatch.setattr("reactor.cli.jobs._TELL_SECONDS", 0)
+    monkeypatch.setattr("reactor.cli.jobs.list_jobs", partial(list_jobs, max_scanned=2))
+    monkeypatch.setattr(ProgressReporter, "interval_seconds", 0)
     rare = await insert(connection, tags=["rare"])
     newer = [await insert(connection) for _ in range(5)]
     done = reactor("jobs", "--tag", "rare", "--json")
     assert [job["id"] for job in json.loads(done.stdout)["jobs"]] == [rare]
-    assert done.stderr.splitlines()[0] == f"looking at jobs before {newer[3]}, 0 found so far"
+    assert done.stderr.splitlines()[0] == f"searching jobs before {newer[3]}, 0 found so far"
 
 
 @pytest.mark.parametrize("columns", [40, 80])
-async def test_a_list_fits_the_screen_and_is_whole_where_there_is_none(
+async def test_a_table_fits_the_terminal_and_is_not_truncated_elsewhere(
     reactor: Reactor, connection: Connection, columns: int
 ) -> None:
     job_id = await insert(connection, job_type="t" * 200, queue="漢" * 60)
@@ -199,7 +193,7 @@ async def test_a_list_fits_the_screen_and_is_whole_where_there_is_none(
 
 
 @pytest.mark.parametrize("state", ["failed", "pending"])
-async def test_a_list_tells_an_error_in_a_line_and_a_job_has_it_whole(
+async def test_a_list_shows_the_first_line_of_an_error_and_a_job_all_of_it(
     reactor: Reactor, connection: Connection, state: str
 ) -> None:
     job_id = await insert(connection)
@@ -209,7 +203,7 @@ async def test_a_list_tells_an_error_in_a_line_and_a_job_has_it_whole(
     assert "in ingest" in reactor("jobs", str(job_id)).stdout
 
 
-async def test_hostile_texts_are_shown_as_texts(reactor: Reactor, connection: Connection) -> None:
+async def test_control_characters_are_escaped(reactor: Reactor, connection: Connection) -> None:
     job_id = await insert(connection, payload=json.dumps({"x": HOSTILE}), tags=[HOSTILE])
     await connection.execute(
         "update reactor.jobs set state = 'failed', status_message = $1, error = $1, locked_by = $1",
@@ -226,11 +220,11 @@ async def test_hostile_texts_are_shown_as_texts(reactor: Reactor, connection: Co
         assert "\\x1b[2J" in done.stdout or "\\u001b[2J" in done.stdout
 
 
-def test_harmless_keeps_lines_only_where_they_are_wanted() -> None:
-    assert harmless("a\nb\tc") == "a\\nb\\tc"
-    assert harmless("a\nb\x00") == "a\\nb\\x00"
-    assert harmless("a\nb\u2028", lines=True) == "a\nb\\u2028"
-    assert harmless("grün 漢") == "grün 漢"
+def test_printable_keeps_newlines_only_on_request() -> None:
+    assert printable("a\nb\tc") == "a\\nb\\tc"
+    assert printable("a\nb\x00") == "a\\nb\\x00"
+    assert printable("a\nb\u2028", keep_newlines=True) == "a\nb\\u2028"
+    assert printable("grün 漢") == "grün 漢"
 
 
 async def test_one_job_is_shown_in_full(reactor: Reactor, connection: Connection, worker: Worker) -> None:
@@ -249,7 +243,7 @@ async def test_one_job_is_shown_in_full(reactor: Reactor, connection: Connection
     assert "There is no job 999" in unknown.stderr
 
 
-async def test_why_speaks_to_people_and_to_programs(reactor: Reactor, connection: Connection) -> None:
+async def test_why_prints_text_or_json(reactor: Reactor, connection: Connection) -> None:
     job_id = await insert(connection)
     assert "No pod is alive" in reactor("why", str(job_id)).stdout
     answer = json.loads(reactor("why", str(job_id), "--json").stdout)
@@ -257,19 +251,19 @@ async def test_why_speaks_to_people_and_to_programs(reactor: Reactor, connection
     assert [reason["code"] for reason in answer["reasons"]] == ["no_handler"]
 
 
-async def test_cancel_and_retry_tell_of_every_job_and_exit_with_1_if_one_was_not_done(
+async def test_cancel_and_retry_report_every_job_and_exit_with_1_if_one_is_unchanged(
     reactor: Reactor, connection: Connection, worker: Worker
 ) -> None:
     running, pending = await insert(connection), await insert(connection)
     assert await claim_one(connection, worker, running)
     done = reactor("cancel", str(running), str(pending), "--reason", "wrong file")
     assert done.returncode == 0
-    assert "its handler is told to stop" in done.stdout
+    assert "its handler is asked to stop" in done.stdout
     errors = await connection.fetch("select distinct error from reactor.jobs")
     assert [row["error"] for row in errors] == ["wrong file"]
 
     again = reactor("cancel", str(pending))
-    assert (again.returncode, "cancelled already" in again.stderr) == (0, True)
+    assert (again.returncode, "already cancelled" in again.stderr) == (0, True)
     unknown = reactor("cancel", "999", "--json")
     assert (unknown.returncode, json.loads(unknown.stdout)["unknown"]) == (1, [999])
 
@@ -281,19 +275,19 @@ async def test_cancel_and_retry_tell_of_every_job_and_exit_with_1_if_one_was_not
     assert re.fullmatch(rf"{getpass.getuser()}@\S+ cli", who)
 
 
-async def test_a_retry_into_a_taken_scope_names_the_job(reactor: Reactor, connection: Connection) -> None:
+async def test_a_retry_into_a_taken_scope_names_the_holder(reactor: Reactor, connection: Connection) -> None:
     old = await insert(connection, scope="s", exclusive=True)
     assert reactor("cancel", str(old)).returncode == 0
     holder = await insert(connection, scope="s", exclusive=True)
     done = reactor("retry", str(old))
     assert done.returncode == 1
-    assert f"job {holder} has its scope" in done.stderr
+    assert f"job {holder} holds its scope" in done.stderr
 
 
-async def test_recover_takes_a_job_from_a_dead_worker_only(
+async def test_recover_is_refused_while_the_worker_is_alive(
     reactor: Reactor, connection: Connection, worker: Worker
 ) -> None:
-    """P7: refused while the worker lives."""
+    """P7: refused while the worker is alive."""
     job_id = await insert(connection)
     assert await claim_one(connection, worker, job_id)
     refused = reactor("recover", str(job_id))
@@ -303,7 +297,9 @@ async def test_recover_takes_a_job_from_a_dead_worker_only(
     assert await connection.fetchval("select state from reactor.jobs") == "pending"
 
 
-async def test_there_may_be_nothing_in_a_pipeline_to_cancel_or_retry(reactor: Reactor, connection: Connection) -> None:
+async def test_a_pipeline_without_a_job_to_cancel_or_retry_is_reported(
+    reactor: Reactor, connection: Connection
+) -> None:
     job = await insert(connection)
     pipeline = str(await connection.fetchval("select pipeline_id from reactor.jobs where id = $1", job))
     for command, state in (("retry", "running"), ("cancel", "completed"), ("retry", "completed")):
@@ -311,7 +307,7 @@ async def test_there_may_be_nothing_in_a_pipeline_to_cancel_or_retry(reactor: Re
             await connection.execute("update reactor.jobs set state = 'completed'")
         done = reactor(command, "--pipeline", pipeline)
         assert (done.returncode, done.stdout) == (1, "")
-        assert f"The pipeline is {state}: there is nothing in it to {command}." in done.stderr
+        assert f"The pipeline is {state}: it has no job to {command}." in done.stderr
 
 
 async def test_queues_are_paused_listed_and_resumed(reactor: Reactor) -> None:
@@ -326,7 +322,7 @@ async def test_queues_are_paused_listed_and_resumed(reactor: Reactor) -> None:
     assert "was not paused" in reactor("resume", "imports").stdout
 
 
-async def test_draining_is_switched_and_told(reactor: Reactor) -> None:
+async def test_draining_is_turned_on_and_off_and_shown(reactor: Reactor) -> None:
     assert "off" in reactor("drain").stdout
     assert "Draining is on" in reactor("drain", "on").stdout
     assert json.loads(reactor("drain", "--json").stdout) == {"draining": True}
@@ -348,7 +344,7 @@ async def test_a_whole_pipeline_is_cancelled_and_retried(reactor: Reactor, conne
     assert reactor("cancel").returncode == 2
 
 
-async def test_schedules_are_listed_switched_and_run(reactor: Reactor, connection: Connection) -> None:
+async def test_schedules_are_listed_enabled_disabled_run_and_removed(reactor: Reactor, connection: Connection) -> None:
     assert "no schedules" in reactor("schedules").stderr
     await connection.execute(
         "insert into reactor.schedules (name, job_type, cron, every, timezone, error) values "
@@ -363,7 +359,7 @@ async def test_schedules_are_listed_switched_and_run(reactor: Reactor, connectio
     assert any(line.split()[:5] == ["often", "work", "every", "1", "min"] for line in lines)
     assert not set("".join(lines)) & set("\x1b\x07\u202e\u009b\r")
     assert reactor("schedules", "disable", "nightly").stdout == "Schedule nightly is disabled.\n"
-    assert reactor("schedules", "disable", "nightly").stdout == "Schedule nightly is disabled already.\n"
+    assert reactor("schedules", "disable", "nightly").stdout == "Schedule nightly is already disabled.\n"
     assert "disabled" in next(line for line in reactor("schedules").stdout.splitlines() if "nightly" in line)
     done = json.loads(reactor("schedules", "run", "nightly", "--json").stdout)
     assert await connection.fetchval("select job_type from reactor.jobs where id = $1", done["id"]) == "report"
@@ -377,13 +373,13 @@ async def test_schedules_are_listed_switched_and_run(reactor: Reactor, connectio
     assert await connection.fetchval("select count(*) from reactor.audit") == 6
 
 
-async def test_prune_tells_how_many_and_removes_them(reactor: Reactor, connection: Connection) -> None:
+async def test_prune_counts_and_removes_pipelines(reactor: Reactor, connection: Connection) -> None:
     """J9"""
     await connection.execute(
         "insert into reactor.jobs (job_type, state, created_at, finished_at) "
         "select 'work', 'completed', t, t from (values (now() - interval '40 days'), (now())) v (t)"
     )
-    assert reactor("prune").returncode == 2, "--days is to be said"
+    assert reactor("prune").returncode == 2, "--days is required"
     tried = reactor("prune", "--days=30", "--dry-run")
     assert tried.stdout == "1 pipeline with 1 job would be removed.\n"
     assert reactor("prune", "--days=30", "--state=failed").stdout == "0 pipelines with 0 jobs removed.\n"

@@ -1,4 +1,4 @@
-"""`reactor watch`: a pipeline on the terminal, and as lines for programs."""
+"""`reactor watch`: a drawing on the terminal, text lines, and JSON lines."""
 
 import asyncio
 import io
@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 import pytest
 from rich.console import Console
 
-from reactor.cli.pipeline_state import Picture
+from reactor.cli.pipeline_state import PipelineState
 from reactor.cli.tree import draw
 from reactor.database.connection import Connection
 from reactor.feed.cursor import Cursor
@@ -63,7 +63,7 @@ async def end(connection: Connection, job_id: int, state: str) -> None:
     ("last", "said", "code", "state"),
     [("completed", "completed", 0, "completed"), ("failed", "failed: ValueError: no such file", 1, "partial")],
 )
-async def test_lines_tell_of_each_change_and_the_exit_code_of_the_end(
+async def test_watch_prints_each_change_and_exits_by_the_final_state(
     database: str, connection: Connection, last: str, said: str, code: int, state: str
 ) -> None:
     pipeline_id = uuid4()
@@ -81,7 +81,7 @@ async def test_lines_tell_of_each_change_and_the_exit_code_of_the_end(
     assert rest.splitlines()[-1].startswith(f"pipeline {state}: ")
 
 
-async def test_a_job_stands_for_its_pipeline_and_json_is_a_row_a_line(database: str, connection: Connection) -> None:
+async def test_watch_accepts_a_job_id_and_prints_json_lines(database: str, connection: Connection) -> None:
     pipeline_id = uuid4()
     one, other = await insert(connection, pipeline_id)
     for job_id in (one, other):
@@ -93,7 +93,7 @@ async def test_a_job_stands_for_its_pipeline_and_json_is_a_row_a_line(database: 
     assert process.returncode == 0
 
 
-async def test_a_database_that_does_not_answer_is_told_and_so_is_its_return(
+async def test_watch_reports_when_the_database_stops_and_resumes_responding(
     database: str, connection: Connection
 ) -> None:
     pipeline_id = uuid4()
@@ -109,10 +109,10 @@ async def test_a_database_that_does_not_answer_is_told_and_so_is_its_return(
         await asyncio.gather(lines.stdout.readline(), objects.stdout.readline())
         async with connection.transaction():
             await connection.execute("lock table reactor.jobs in access exclusive mode")
-            assert b"The database does not answer" in await lines.stderr.readline()
+            assert b"The database does not respond" in await lines.stderr.readline()
             while b'"stale"' not in await objects.stdout.readline():
                 pass
-        assert b"answers again" in await lines.stderr.readline()
+        assert b"responds again" in await lines.stderr.readline()
         assert await objects.stdout.readline() == b'{"event": "fresh"}\n'
         await end(connection, job_id, "completed")
         assert [await lines.wait(), await objects.wait()] == [0, 0]
@@ -128,13 +128,13 @@ async def test_a_database_that_does_not_answer_is_told_and_so_is_its_return(
     ],
     ids=["pipeline", "job", "number", "text"],
 )
-async def test_what_there_is_not_is_said(database: str, named: str, code: int, said: str) -> None:
+async def test_watch_reports_unknown_ids(database: str, named: str, code: int, said: str) -> None:
     async with watching(database, named) as process:
         _, errors = await process.communicate()
     assert (process.returncode, said in errors.decode()) == (code, True), errors
 
 
-async def test_on_a_terminal_it_is_drawn_until_ctrl_c(database: str, connection: Connection, until: Until) -> None:
+async def test_watch_draws_on_a_terminal_until_ctrl_c(database: str, connection: Connection, until: Until) -> None:
     pipeline_id = uuid4()
     one, _ = await insert(connection, pipeline_id)
     ours, theirs = pty.openpty()
@@ -152,14 +152,14 @@ async def test_on_a_terminal_it_is_drawn_until_ctrl_c(database: str, connection:
         await connection.execute("update reactor.jobs set progress = 0.5, state = 'running' where id = $1", one)
         await until(lambda: reads("◐"))
         process.send_signal(signal.SIGINT)
-        # A terminal that nobody reads from would hold it up.
+        # Keep reading, or the full buffer of the terminal would block the process.
         await until(lambda: reads("") and process.returncode is not None)
         assert process.returncode == 130
     os.close(ours)
     os.close(theirs)
 
 
-# The picture
+# The drawing
 
 
 def job(job_id: int, state: str = "pending", **columns: Any) -> Change:
@@ -171,23 +171,23 @@ def job(job_id: int, state: str = "pending", **columns: Any) -> Change:
     return Change("job", f"1 {job_id}", json.dumps(row | columns), edges)
 
 
-def picture_of(*changes: Change) -> Picture:
-    picture = Picture()
+def pipeline_state(*changes: Change) -> PipelineState:
+    state = PipelineState()
     pipeline = {"pipeline_id": "0199c9f2-6a3e-7c1b-9f7e-3f1f6d0c2a11", "state": "running", "progress": 0.996}
     batch = Batch([*changes, Change("pipeline", "3", json.dumps(pipeline))], HERE, is_snapshot=True)
-    assert [kind for kind, _, _ in picture.take(batch)]
-    return picture
+    assert [kind for kind, _, _ in state.apply(batch)]
+    return state
 
 
-def screen(picture: Picture, height: int = 24) -> list[str]:
+def screen(state: PipelineState, height: int = 24) -> list[str]:
     console = Console(file=io.StringIO(), width=100, height=height, markup=False, highlight=False, emoji=False)
-    console.print(draw(picture, height))
+    console.print(draw(state, height))
     return str(console.file.getvalue()).splitlines()  # type: ignore[attr-defined]
 
 
-def test_jobs_stand_below_the_one_that_chained_them_or_the_last_they_wait_for() -> None:
+def test_jobs_are_drawn_below_their_parent_or_last_dependency() -> None:
     lines = screen(
-        picture_of(
+        pipeline_state(
             job(1, "completed"),
             job(2, "running", parent_id=1),
             job(3, parent_id=1),
@@ -198,33 +198,33 @@ def test_jobs_stand_below_the_one_that_chained_them_or_the_last_they_wait_for() 
     assert drawn == ["● work 1", "  ◐ work 2", "  ○ work 3", "    ◌ work 4"]
 
 
-def test_ten_thousand_jobs_fit_on_the_screen_and_what_runs_or_failed_is_named() -> None:
+def test_ten_thousand_jobs_fit_on_the_screen_and_running_ones_are_shown() -> None:
     many = [job(n, parent_id=1) for n in range(2, 10_000)]
-    lines = screen(picture_of(job(1, "completed"), *many, job(10_000, "running", parent_id=1)))
+    lines = screen(pipeline_state(job(1, "completed"), *many, job(10_000, "running", parent_id=1)))
     text = "\n".join(lines)
     assert len(lines) <= 24
     assert "9,998 × work" in text  # noqa: RUF001
     assert "◐ work 10000" in text
 
 
-def test_what_matters_least_is_left_out_first() -> None:
+def test_the_least_important_lines_are_omitted_first() -> None:
     jobs = [job(n, "failed" if n == 50 else "completed", job_type=f"type {n}") for n in range(1, 100)]
-    lines = screen(picture_of(*jobs), height=10)
+    lines = screen(pipeline_state(*jobs), height=10)
     assert len(lines) <= 10
     assert any("✗ type 50" in line for line in lines)
     assert any("more lines" in line for line in lines)
 
 
-def test_what_may_be_old_is_said_to_be() -> None:
-    picture = picture_of(job(1, "running"))
+def test_an_outdated_state_is_marked() -> None:
+    state = pipeline_state(job(1, "running"))
     for sign, is_said in ((Sign.STALE, True), (Sign.FRESH, False)):
-        assert not list(picture.take(sign))
-        assert ("does not answer" in screen(picture)[-1]) is is_said
+        assert not list(state.apply(sign))
+        assert ("does not respond" in screen(state)[-1]) is is_said
 
 
-def test_texts_of_jobs_are_shown_as_texts() -> None:
+def test_control_characters_in_the_tree_are_escaped() -> None:
     hostile = "\x1b]0;owned\x07[red]x[/red]\u202e"
-    text = "\n".join(screen(picture_of(job(1, "failed", error=hostile, job_type=hostile, scope=hostile))))
+    text = "\n".join(screen(pipeline_state(job(1, "failed", error=hostile, job_type=hostile, scope=hostile))))
     assert "\x1b]" not in text
     assert "\\x1b]0;owned" in text
     assert "[red]" in text

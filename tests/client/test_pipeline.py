@@ -1,4 +1,4 @@
-"""Pipelines: chains and DAGs, submitted at once, watched as one, cancelled and retried as one."""
+"""Pipelines: submitted as a whole, with one derived state, cancelled and retried as a whole."""
 
 import asyncio
 import json
@@ -27,10 +27,10 @@ async def states(connection: Connection, pipeline_id: UUID) -> list[str]:
     return [row["state"] for row in rows]
 
 
-async def test_a_dag_is_submitted_at_once_and_run_in_order(
+async def test_a_dag_is_submitted_as_a_whole_and_run_in_order(
     database: str, connection: Connection, registry: Registry
 ) -> None:
-    """D8, D9: ingestion, a recalculation per year, then the sum, which finds the results of all years."""
+    """D8, D9: ingestion, a recalculation per year, then a sum over the results of all years."""
     ran: list[str] = []
 
     @registry.register("read")
@@ -63,8 +63,8 @@ async def test_a_dag_is_submitted_at_once_and_run_in_order(
     assert json.loads(result) == {"years": [2024, 2025, 2026]}
 
 
-async def test_a_pipeline_is_submitted_whole_or_not_at_all(connection: Connection) -> None:
-    """J6: what is in the way is in the answer."""
+async def test_a_pipeline_is_submitted_completely_or_not_at_all(connection: Connection) -> None:
+    """J6: the result names the blocking job."""
     holder = await connection.fetchval(
         "insert into reactor.jobs (job_type, scope, exclusive) values ('x', 'table', true) returning id"
     )
@@ -78,8 +78,8 @@ async def test_a_pipeline_is_submitted_whole_or_not_at_all(connection: Connectio
     assert await connection.fetchval("select count(*) from reactor.jobs") == 1
 
 
-async def test_the_same_pipeline_twice_is_one(connection: Connection) -> None:
-    """J7: the answer is the first one's."""
+async def test_a_repeated_pipeline_is_created_once(connection: Connection) -> None:
+    """J7: the second call returns the first pipeline."""
     answers = []
     for _ in range(2):
         pipeline = Pipeline()
@@ -91,8 +91,8 @@ async def test_the_same_pipeline_twice_is_one(connection: Connection) -> None:
     assert await connection.fetchval("select count(*) from reactor.jobs") == 2
 
 
-async def test_ten_at_once_make_one_pipeline(database: str, connection: Connection) -> None:
-    """J6, J7: one winner, and the others learn who."""
+async def test_ten_concurrent_submits_create_one_pipeline(database: str, connection: Connection) -> None:
+    """J6, J7: one succeeds, and the others receive its pipeline."""
 
     async def trigger() -> tuple[str, UUID]:
         async with connect(database, name="test") as own:
@@ -108,7 +108,7 @@ async def test_ten_at_once_make_one_pipeline(database: str, connection: Connecti
     assert await connection.fetchval("select count(*) from reactor.jobs") == 2
 
 
-def test_it_can_be_submitted_through_a_synchronous_driver(databases: Databases) -> None:
+def test_a_pipeline_is_submitted_through_a_synchronous_driver(databases: Databases) -> None:
     pipeline = Pipeline()
     pipeline.job("first")
     with asyncio.Runner() as runner:
@@ -119,7 +119,7 @@ def test_it_can_be_submitted_through_a_synchronous_driver(databases: Databases) 
         runner.run(clone.__aexit__(None, None, None))
 
 
-async def test_a_job_may_wait_for_one_that_exists_and_for_any_end(
+async def test_a_job_can_depend_on_an_existing_job_and_on_any_end(
     database: str, connection: Connection, registry: Registry
 ) -> None:
     @registry.register("fails", max_attempts=1)
@@ -145,7 +145,7 @@ async def test_a_job_may_wait_for_one_that_exists_and_for_any_end(
     assert str(submitted.jobs[0]) in cancelled
 
 
-async def test_a_whole_pipeline_goes_in_by_sql_alone(connection: Connection) -> None:
+async def test_a_pipeline_is_inserted_with_plain_sql(connection: Connection) -> None:
     before = await connection.fetchval("insert into reactor.jobs (job_type) values ('before') returning id")
     jobs = [
         {"job_type": "a"},
@@ -158,7 +158,7 @@ async def test_a_whole_pipeline_goes_in_by_sql_alone(connection: Connection) -> 
     assert len({row["pipeline_id"] for row in made}) == 1
     first, second, _, last = (row["id"] for row in made)
     edges = await connection.fetch("select job_id, depends_on, needs from reactor.dependencies order by 1, 2")
-    # Who waits for a job in both ways waits for it to complete.
+    # A job that depends on another one in both ways waits for its completion.
     assert list(map(tuple, edges)) == [
         (second, first, "completed"),
         (last, before, "finished"),
@@ -179,7 +179,7 @@ async def test_a_whole_pipeline_goes_in_by_sql_alone(connection: Connection) -> 
         ),
     ],
 )
-async def test_what_a_job_can_not_depend_on_is_refused_with_a_hint(connection: Connection, need: str) -> None:
+async def test_an_invalid_dependency_is_refused_with_a_hint(connection: Connection, need: str) -> None:
     jobs = f'[{{"job_type": "a"}}, {{"job_type": "b", "depends_on": [{need}]}}]'
     said = re.escape(f"a job can't depend on {need}").replace("1e30", "1.*")
     with pytest.raises(asyncpg.CheckViolationError, match=said) as refused:
@@ -188,20 +188,20 @@ async def test_what_a_job_can_not_depend_on_is_refused_with_a_hint(connection: C
     assert await connection.fetchval("select count(*) from reactor.jobs") == 0
 
 
-async def test_a_circle_is_refused(connection: Connection) -> None:
+async def test_a_cycle_in_a_pipeline_is_refused(connection: Connection) -> None:
     jobs = '[{"job_type": "a", "depends_on": [2]}, {"job_type": "b", "depends_on": [1]}]'
     with pytest.raises(asyncpg.PostgresError, match="depend on each other"):
         await connection.fetch("select * from reactor.submit_pipeline($1)", jobs)
 
 
-async def test_mistakes_in_a_pipeline_are_told_before_anything_is_sent(connection: Connection) -> None:
+async def test_an_invalid_pipeline_is_refused_before_it_is_sent(connection: Connection) -> None:
     with pytest.raises(JobInvalid, match="no job"):
         await Pipeline().submit(connection)
     other = Pipeline().job("elsewhere")
     with pytest.raises(JobInvalid, match="another pipeline"):
         Pipeline().job("here", after=[other])
     with pytest.raises(JobInvalid, match="colour"):
-        Pipeline().job("here", colour="red")
+        Pipeline().job("here", colour="red")  # type: ignore[call-arg]  # the mistake
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,9 @@ async def test_mistakes_in_a_pipeline_are_told_before_anything_is_sent(connectio
         (["failed", "waiting"], "running"),
     ],
 )
-async def test_a_pipelines_state_follows_from_its_jobs(connection: Connection, ends: list[str], state: str) -> None:
+async def test_the_state_of_a_pipeline_is_derived_from_its_jobs(
+    connection: Connection, ends: list[str], state: str
+) -> None:
     """J3, J4, J10: in one query, with counts and progress."""
     pipeline_id = uuid4()
     for end in ends:
@@ -236,14 +238,14 @@ async def test_a_pipelines_state_follows_from_its_jobs(connection: Connection, e
     assert (found["finished_at"] is None) == bool(is_open)
 
 
-async def test_an_unknown_pipeline_is_told(connection: Connection) -> None:
+async def test_an_unknown_pipeline_raises_pipeline_unknown(connection: Connection) -> None:
     with pytest.raises(PipelineUnknown):
         await find_pipeline(connection, uuid4())
     with pytest.raises(PipelineUnknown):
         await cancel_pipeline(connection, uuid4(), "why", ME)
 
 
-async def test_a_pipeline_is_cancelled_and_retried_as_one(
+async def test_cancel_and_retry_of_a_pipeline_cover_its_jobs(
     database: str, connection: Connection, registry: Registry
 ) -> None:
     broken = True
@@ -278,10 +280,10 @@ async def test_a_pipeline_is_cancelled_and_retried_as_one(
     assert await states(connection, submitted.id) == ["completed"] * 4
 
 
-async def test_ten_thousand_children_are_one_statement(
+async def test_ten_thousand_children_are_created_by_one_statement(
     database: str, connection: Connection, registry: Registry, row: Row
 ) -> None:
-    """D9: they commit with their parent's end, in its pipeline, and are counted there."""
+    """D9: they are committed with the end of their parent, in its pipeline, and counted there."""
 
     @registry.register("fan_out")
     async def fan_out(job: Job, ctx: Context) -> None:

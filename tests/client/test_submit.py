@@ -1,9 +1,9 @@
-"""Submitting: from any driver, in the caller's transaction, once only where that was asked for."""
+"""Submitting jobs: with any driver, in the caller's transaction, once with a key or an exclusive scope."""
 
 import asyncio
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, get_type_hints
 from uuid import uuid4
 
 import asyncpg
@@ -13,7 +13,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from reactor import JobState, NewJob, ReactorError, submit, submit_many
+from reactor import JobOptions, JobState, NewJob, ReactorError, submit, submit_many
 from reactor.database.connection import Connection, connect
 from reactor.errors import DriverUnknown, JobInvalid
 
@@ -23,7 +23,7 @@ async def count(connection: Connection) -> int:
     return number
 
 
-async def test_everything_a_producer_can_say_arrives(connection: Connection) -> None:
+async def test_submit_stores_every_option(connection: Connection) -> None:
     later = datetime.now(UTC) + timedelta(hours=1)
     pipeline = uuid4()
     made = await submit(
@@ -48,6 +48,12 @@ async def test_everything_a_producer_can_say_arrives(connection: Connection) -> 
     assert (row["queue"], row["priority"], row["run_after"], row["max_attempts"]) == ("reports", -3, later, 7)
     assert (row["timeout_seconds"], row["tags"], row["scope"], row["exclusive"]) == (2.5, ["a", "b"], "year=2026", True)
     assert row["state"] == JobState.PENDING
+
+
+def test_the_options_are_the_optional_fields_of_a_new_job() -> None:
+    fields = get_type_hints(NewJob)
+    assert get_type_hints(JobOptions) == {name: fields[name] for name in fields if name not in ("job_type", "payload")}
+    assert not JobOptions.__required_keys__
 
 
 async def test_a_bare_insert_is_all_a_service_needs(connection: Connection) -> None:
@@ -125,22 +131,22 @@ async def test_every_driver_joins_the_callers_transaction(database: str, connect
     assert await count(connection) == (10 if commits else 0)
 
 
-async def test_many_come_back_in_their_order(connection: Connection) -> None:
+async def test_submit_many_returns_jobs_in_order(connection: Connection) -> None:
     made = await submit_many(connection, [NewJob(job_type="a", payload={"n": n}) for n in range(500)])
     rows = await connection.fetch("select (payload ->> 'n')::int as n from reactor.jobs order by id")
     assert [row["n"] for row in rows] == list(range(500))
     assert [job.id for job in made] == sorted(job.id for job in made)
 
 
-async def test_many_with_keys_come_back_in_their_order_too(connection: Connection) -> None:
+async def test_submit_many_with_keys_returns_jobs_in_order(connection: Connection) -> None:
     keyed = [NewJob(job_type="a", idempotency_key=f"k{n % 3}") for n in range(6)]
     made = await submit_many(connection, [*keyed, NewJob(job_type="a")])
     assert [job.outcome for job in made] == ["created"] * 3 + ["existing"] * 3 + ["created"]
     assert [job.id for job in made[:3]] == [job.id for job in made[3:6]]
 
 
-async def test_the_same_request_twice_is_one_job(connection: Connection) -> None:
-    """J7: whatever state the first is in, within the window; a cancelled one gives its key free."""
+async def test_a_repeated_key_creates_one_job(connection: Connection) -> None:
+    """J7: within the window, in any state of the first job; a cancelled job releases its key."""
     first = await submit(connection, "a", idempotency_key="k")
     assert first.outcome == "created"
     for state in ("pending", "completed", "failed"):
@@ -153,8 +159,8 @@ async def test_the_same_request_twice_is_one_job(connection: Connection) -> None
     assert (await submit(connection, "a", idempotency_key="k")).outcome == "created"
 
 
-async def test_after_the_window_a_key_is_free_also_for_a_bare_insert(connection: Connection) -> None:
-    """J7: 24 h by default; the window lies in the database, so that all producers agree on it."""
+async def test_a_key_is_free_after_the_window_even_for_an_insert(connection: Connection) -> None:
+    """J7: 24 h by default; the window is stored in the database, so that it is the same for all producers."""
     first = await submit(connection, "a", idempotency_key="k")
     await connection.execute("update reactor.jobs set created_at = created_at - interval '25 hours'")
     await connection.execute("insert into reactor.jobs (job_type, idempotency_key) values ('a', 'k')")
@@ -174,7 +180,7 @@ async def test_an_exclusive_scope_refuses_the_second_and_names_the_first(connect
     assert (await submit(connection, "b", scope="table=x", exclusive=True)).outcome == "created"
 
 
-async def test_a_repeated_key_is_looked_at_before_the_scope(connection: Connection) -> None:
+async def test_a_repeated_key_is_checked_before_the_scope(connection: Connection) -> None:
     first = await submit(connection, "a", scope="s", exclusive=True, idempotency_key="k")
     assert await submit(connection, "a", scope="s", exclusive=True, idempotency_key="k") == first._replace(
         outcome="existing"
@@ -182,7 +188,9 @@ async def test_a_repeated_key_is_looked_at_before_the_scope(connection: Connecti
 
 
 @pytest.mark.parametrize("options", [{"idempotency_key": "k"}, {"scope": "s", "exclusive": True}])
-async def test_of_ten_at_once_one_is_created(database: str, connection: Connection, options: dict[str, Any]) -> None:
+async def test_ten_concurrent_submits_create_one_job(
+    database: str, connection: Connection, options: dict[str, Any]
+) -> None:
     async def one() -> tuple[int, str]:
         async with connect(database, name="producer") as own:
             made = await submit(own, "a", **options)
@@ -221,20 +229,20 @@ async def test_of_ten_at_once_one_is_created(database: str, connection: Connecti
         ("(job_type, tags) values ('a', '{{a,b},{c,d}}')", "tags must be a plain array of texts"),
     ],
 )
-async def test_what_does_not_fit_is_refused_with_a_remedy(connection: Connection, columns: str, complaint: str) -> None:
+async def test_an_invalid_row_is_refused_with_a_remedy(connection: Connection, columns: str, complaint: str) -> None:
     with pytest.raises(asyncpg.CheckViolationError, match=complaint) as caught:
         await connection.execute(f"insert into reactor.jobs {columns}")
     assert caught.value.hint
 
 
 async def test_a_row_without_a_type_can_be_inserted_but_not_submitted(connection: Connection) -> None:
-    """D14: adopted from elsewhere, never run."""
+    """D14: rows adopted from elsewhere are never run."""
     await connection.execute("insert into reactor.jobs (job_type) values (null)")
     with pytest.raises(asyncpg.CheckViolationError, match="has no job_type"):
         await connection.execute("select reactor.submit(null)")
 
 
-async def test_what_python_can_tell_is_refused_before_the_database_is_asked(connection: Connection) -> None:
+async def test_invalid_options_are_refused_before_they_are_sent(connection: Connection) -> None:
     for options in (
         {"payload": {"x": object()}},
         {"payload": {"x": float("nan")}},
@@ -249,7 +257,7 @@ async def test_what_python_can_tell_is_refused_before_the_database_is_asked(conn
     assert issubclass(JobInvalid, ReactorError)
 
 
-async def test_an_unknown_key_in_sql_is_refused_by_name(connection: Connection) -> None:
+async def test_an_unknown_field_in_sql_is_refused_by_name(connection: Connection) -> None:
     with pytest.raises(asyncpg.CheckViolationError, match="unknown key 'colour' in a job"):
         await connection.execute('select reactor.submit_many(\'[{"job_type": "a", "colour": "blue"}]\')')
 
@@ -264,7 +272,7 @@ async def test_an_unknown_key_in_sql_is_refused_by_name(connection: Connection) 
         ('reactor.submit_many(\'[{"job_type": "a", "priority": 100000}]\')', "priority 100000 is out of range"),
     ],
 )
-async def test_a_call_that_does_not_fit_is_refused_with_a_remedy(
+async def test_an_invalid_call_of_submit_is_refused_with_a_remedy(
     connection: Connection, call: str, complaint: str
 ) -> None:
     with pytest.raises(asyncpg.CheckViolationError, match=complaint) as caught:

@@ -1,4 +1,4 @@
-"""reactor.wait: returns when a job has ended, however it ends."""
+"""reactor.wait returns when a job has finished, in any state."""
 
 import asyncio
 import subprocess
@@ -17,10 +17,10 @@ from reactor.testing import run_until_idle
 
 
 @pytest.mark.parametrize("before", [True, False])
-async def test_it_returns_how_the_job_ended(
+async def test_wait_returns_the_end_of_a_job(
     database: str, connection: Connection, registry: Registry, before: bool
 ) -> None:
-    """Whether it ends before somebody waits for it, or after."""
+    """Whether it finishes before or after the call."""
 
     @registry.register("work")
     async def work(job: Job) -> Partial | None:
@@ -47,7 +47,7 @@ async def test_it_returns_how_the_job_ended(
 
 
 async def _listening(connection: Connection) -> int:
-    """How many sessions wait, having looked at their job."""
+    """The number of waiting sessions that have checked their job once."""
     found = await connection.fetch(
         "select from pg_stat_activity where application_name = 'reactor wait' and datname = current_database() "
         "and state = 'idle' and query like '%reactor.jobs%'"
@@ -55,24 +55,26 @@ async def _listening(connection: Connection) -> int:
     return len(found)
 
 
-async def test_a_cancelled_job_has_ended(database: str, connection: Connection) -> None:
+async def test_wait_returns_for_a_cancelled_job(database: str, connection: Connection) -> None:
     job = await submit(connection, "work")
     await connection.fetch(statements.CANCEL, [job.id], "by hand")
     assert await wait(job.id, database) == Finished(job.id, JobState.CANCELLED, None, "by hand")
 
 
-async def test_it_gives_up_after_a_while(database: str, connection: Connection) -> None:
+async def test_wait_times_out(database: str, connection: Connection) -> None:
     job = await submit(connection, "work")
     with pytest.raises(TimeoutError):
         await wait(job.id, database, timeout_seconds=0.05)
 
 
-async def test_a_job_that_does_not_exist_is_not_waited_for(database: str) -> None:
+async def test_wait_refuses_an_unknown_job(database: str) -> None:
     with pytest.raises(JobUnknown, match="There is no job 12345"):
         await wait(12345, database)
 
 
-async def test_it_needs_an_address(database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_wait_needs_a_database_url(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(SettingsInvalid, match="REACTOR_DATABASE_URL"):
         await wait(1)
     monkeypatch.setenv("REACTOR_DATABASE_URL", database)
@@ -80,30 +82,29 @@ async def test_it_needs_an_address(database: str, connection: Connection, monkey
         await wait(1)
 
 
-async def test_who_waits_is_woken_by_the_end_and_not_by_the_clock(
-    database: str, connection: Connection, registry: Registry, monkeypatch: pytest.MonkeyPatch
+async def test_the_end_of_a_job_wakes_waiters_without_a_poll(
+    database: str, connection: Connection, registry: Registry
 ) -> None:
-    monkeypatch.setattr(sys.modules["reactor.client.wait"], "_LOOK_SECONDS", 3600)
-    began, may_end = asyncio.Event(), asyncio.Event()
+    started, may_end = asyncio.Event(), asyncio.Event()
 
     @registry.register("work")
     async def work() -> None:
-        began.set()
+        started.set()
         await may_end.wait()
 
     job = await submit(connection, "work")
     async with asyncio.timeout(20), Reactor(database, registry=registry):
-        waiting = asyncio.create_task(wait(job.id, database))
+        waiting = asyncio.create_task(wait(job.id, database, poll_seconds=3600))
         while not await _listening(connection):
             await asyncio.sleep(0.01)
-        await began.wait()
-        await asyncio.sleep(0.05)  # the claim has rung, and the bell is silent for 20 ms
+        await started.wait()
+        await asyncio.sleep(0.05)  # the claim has notified, and further notifications are suppressed for 20 ms
         may_end.set()
         assert (await waiting).state is JobState.COMPLETED
 
 
-def test_the_package_has_what_programs_import_and_no_more_than_they_need() -> None:
-    """Who only submits jobs, or registers handlers, does not pay for what migrations and payload models import."""
+def test_import_reactor_loads_no_heavy_dependencies() -> None:
+    """Services that only submit jobs or register handlers don't load the dependencies of migrations and models."""
     script = (
         "import sys, reactor; reactor.wait, reactor.Finished\n"
         "heavy = [m for m in ('pydantic', 'alembic', 'sqlalchemy', 'starlette', 'click') if m in sys.modules]\n"

@@ -97,7 +97,7 @@ async def test_each_test_has_a_database_of_its_own(database: str, connection: Co
 
 
 async def test_a_connection_left_open_is_noticed(databases: Databases, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reactor.testing._LEAK_SECONDS", 0.2)
+    monkeypatch.setattr(databases, "disconnect_seconds", 0.2)
     left: list[Connection] = []
     with pytest.raises(AssertionError, match="left connections open: forgotten"):
         async with databases.clone() as url:

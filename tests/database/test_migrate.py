@@ -79,7 +79,7 @@ async def test_databases_of_a_new_server_migrated_at_once_share_the_roles(folder
 async def test_a_migration_that_fails_changes_nothing(empty: str, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = "create table reactor.half (id int); select 1/0;"
     monkeypatch.setattr(Path, "read_text", _reading(broken))
-    with pytest.raises(ReactorError, match=r"division by zero\.\nIt changed nothing"):
+    with pytest.raises(ReactorError, match=r"division by zero\.\nNothing was changed"):
         await migrate(empty)
     monkeypatch.undo()
     async with connect(empty, name="test") as connection:

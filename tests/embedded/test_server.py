@@ -1,4 +1,4 @@
-"""The embedded PostgreSQL: as any user, shared, kept, and gone when nobody uses it."""
+"""The embedded PostgreSQL runs as any user, is shared, keeps its data, and stops when unused."""
 
 import asyncio
 import os
@@ -61,7 +61,7 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = 20) ->
 
 
 def processes_about(folder: Path) -> list[str]:
-    """Command lines that name the folder, from ps, so that this works on macOS too."""
+    """Command lines that contain the folder, from ps, which also works on macOS."""
     listing = subprocess.run(["ps", "axww", "-o", "args="], capture_output=True, text=True, check=True).stdout
     return [row for row in listing.splitlines() if str(folder) in row]
 
@@ -71,7 +71,7 @@ async def run(server: EmbeddedServer, statement: str) -> object:
         return await connection.fetchval(statement)
 
 
-async def test_it_answers_and_keeps_its_data_between_runs(folder: Path) -> None:
+async def test_the_server_keeps_its_data_between_runs(folder: Path) -> None:
     with start(folder) as server:
         await run(server, "create table kept as select 42 as answer")
     assert not server.is_running()
@@ -89,12 +89,12 @@ async def test_processes_share_one_server_and_the_last_stops_it(folder: Path) ->
     assert not first.is_running()
 
 
-async def test_processes_that_start_it_at_once_get_the_same_server(folder: Path) -> None:
+async def test_processes_that_start_concurrently_get_the_same_server(folder: Path) -> None:
     users = [another_process(folder) for _ in range(5)]
     assert len({line(user) for user in users}) == 1
     for user in users:
         user.communicate()
-    wait_until(lambda: not processes_about(folder), "server and keeper are gone")
+    wait_until(lambda: not processes_about(folder), "server and watcher have ended")
 
 
 def start_and_close(folder: Path) -> EmbeddedServer:
@@ -113,12 +113,12 @@ async def test_a_server_whose_last_user_was_killed_is_stopped(folder: Path) -> N
     wait_until(lambda: not server.is_running(), "the server is stopped")
 
 
-async def test_nothing_is_left_running(folder: Path) -> None:
+async def test_no_process_is_left_running(folder: Path) -> None:
     start_and_close(folder)
-    wait_until(lambda: not processes_about(folder), "server and keeper are gone")
+    wait_until(lambda: not processes_about(folder), "server and watcher have ended")
 
 
-async def test_the_keeper_goes_on_when_somebody_joins_in_its_last_moment(folder: Path) -> None:
+async def test_the_server_keeps_running_for_a_process_that_joins_during_a_stop(folder: Path) -> None:
     server = start(folder)
     with another_process(folder) as other:
         line(other)
@@ -127,31 +127,31 @@ async def test_the_keeper_goes_on_when_somebody_joins_in_its_last_moment(folder:
             server = start(folder)
         server.close()
         other.send_signal(signal.SIGKILL)
-    wait_until(lambda: not processes_about(folder), "server and keepers are gone")
+    wait_until(lambda: not processes_about(folder), "server and watchers have ended")
 
 
 @pytest.mark.parametrize("name", ["it's a path ünïcödé %s", "a, b", "a" * 120])
-async def test_any_folder_will_do(folder: Path, name: str) -> None:
+async def test_unusual_folder_names_work(folder: Path, name: str) -> None:
     with start(folder / name) as server:
         assert await run(server, "select 1") == 1
 
 
-async def test_only_its_owner_gets_in(folder: Path) -> None:
+async def test_only_the_owner_can_connect(folder: Path) -> None:
     with start(folder) as server:
         assert server.socket_folder.stat().st_mode & 0o077 == 0
         assert await run(server, "show listen_addresses") == ""
 
 
-async def test_the_surroundings_variables_for_other_servers_do_not_matter(
+async def test_environment_variables_of_other_servers_are_ignored(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"PGPORT": "1", "PGDATA": "/nowhere", "PGHOST": "nowhere", "PGUSER": "nobody"}.items():
+    for name, value in {"PGPORT": "1", "PGDATA": "/nowhere", "PGHOST": "nowhere", "PGUSER": "nowhere"}.items():
         monkeypatch.setenv(name, value)
     with start(folder) as server:
         assert server.is_running()
 
 
-def test_a_server_that_cannot_start_says_why(folder: Path) -> None:
+def test_a_server_that_can_not_start_reports_the_reason(folder: Path) -> None:
     with pytest.raises(EmbeddedFailed) as caught:
         start_embedded(folder, version=VERSION, options=FAST | {"shared_buffers": "plenty"})
     assert 'invalid value for parameter "shared_buffers": "plenty"' in str(caught.value)
@@ -159,18 +159,18 @@ def test_a_server_that_cannot_start_says_why(folder: Path) -> None:
     start_and_close(folder)
 
 
-def test_a_folder_that_cannot_be_made_is_named(folder: Path) -> None:
+def test_a_folder_that_can_not_be_created_is_named(folder: Path) -> None:
     (folder / "file").touch()
     with pytest.raises(EmbeddedFailed, match="file/postgresql-18 can't be used: Not a directory"):
         start(folder / "file")
 
 
-def test_a_version_that_is_not_there_is_refused() -> None:
+def test_a_version_that_is_not_installed_is_refused() -> None:
     with pytest.raises(ProgramsMissing, match=f"PostgreSQL 99.*found: {', '.join(map(str, installed_versions()))}"):
         start_embedded(version=99)
 
 
-async def test_an_interrupted_initdb_is_done_again(folder: Path) -> None:
+async def test_an_interrupted_initdb_is_repeated(folder: Path) -> None:
     half = folder / f"postgresql-{VERSION}" / "data.new"
     half.mkdir(parents=True)
     (half / "PG_VERSION").write_text("18\n")
@@ -179,7 +179,7 @@ async def test_an_interrupted_initdb_is_done_again(folder: Path) -> None:
 
 
 @as_root
-async def test_as_root_it_runs_as_another_user_and_opens_no_folder(folder: Path) -> None:
+async def test_as_root_the_server_runs_as_another_user_and_permissions_stay(folder: Path) -> None:
     private = folder / "private"
     private.mkdir(mode=0o711)
     modes = {path: path.stat().st_mode for path in [private, *private.parents, *Path(sys.prefix).parents]}
@@ -215,14 +215,14 @@ async def test_as_root_programs_that_the_server_may_not_enter_are_copied(
     assert site.stat().st_mode & 0o777 == 0o700
 
 
-def test_root_keeps_its_data_in_a_system_folder_and_others_in_their_home(
+def test_data_is_in_a_system_folder_for_root_and_in_the_home_of_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert default_folder() == Path("/var/lib/reactor")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setenv("XDG_DATA_HOME", "/home/somebody/data")
-    assert default_folder() == Path("/home/somebody/data/reactor")
+    monkeypatch.setenv("XDG_DATA_HOME", "/home/user/data")
+    assert default_folder() == Path("/home/user/data/reactor")
 
 
 async def test_closing_twice_and_starting_in_a_thread_work(folder: Path) -> None:

@@ -36,7 +36,7 @@ def test_a_second_handler_for_a_type_is_refused_naming_both(registry: Registry) 
     registry.register("csv_ingest")(first)
     with pytest.raises(HandlerTwice) as refused:
         registry.register("csv_ingest")(second)
-    assert "test_registry.first handles 'csv_ingest' already" in str(refused.value)
+    assert "test_registry.first already handles 'csv_ingest'" in str(refused.value)
     assert "test_registry.second can't be registered" in str(refused.value)
     assert registry.get_handler("csv_ingest").function is first
 

@@ -906,7 +906,7 @@ async def test_children_are_not_lost_with_steps_that_do_not_run_again(
         attempts += 1
 
         async def refused() -> None:
-            with pytest.raises(ChainInStep, match="Chain in the handler"):
+            with pytest.raises(ChainInStep, match="Call ctx.chain in the handler"):
                 await ctx.chain("child")
 
         async def chains(fails: bool = False) -> None:

@@ -694,7 +694,7 @@ async def test_no_child_and_many_children_are_counted(ledger: Ledger, registry: 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ({"payload": {"x": float("nan")}}, "is no JSON"),
+        ({"payload": {"x": float("nan")}}, "be encoded as JSON"),
         ({"payload": {"x": "\0"}}, "NUL"),
         ({"colour": "red"}, "colour"),
         ({"priority": 5000}, "priority 5000 is out of range"),

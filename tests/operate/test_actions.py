@@ -1,4 +1,4 @@
-"""What operators do: done and noted in one transaction, refused with a reason, tried again when it crossed others."""
+"""Operators' actions: one transaction with their audit entry, refused with a reason, repeated after conflicts."""
 
 import asyncio
 import json
@@ -17,19 +17,12 @@ from reactor.lifecycle.lease import Worker, register_worker, retire_worker
 from reactor.lifecycle.settle import settle
 from reactor.operate import Operator, cancel, drain, limit, pause, recover, resume, retry
 from reactor.outcome import Completed, Ending, Failed
+from tests.support.jobs import insert
 
 Row = Callable[[int], Awaitable[dict[str, Any]]]
 Until = Callable[..., Awaitable[Any]]
 
-ANNE = Operator("anne@desk", "cli")
-
-
-async def insert(connection: Connection, **columns: Any) -> int:
-    columns = {"job_type": "work"} | columns
-    names, places = ", ".join(columns), ", ".join(f"${n}" for n in range(1, len(columns) + 1))
-    statement = f"insert into reactor.jobs ({names}) values ({places}) returning id"
-    identity: int = await connection.fetchval(statement, *columns.values())
-    return identity
+ANNE = Operator("anne@host", "cli")
 
 
 async def run(connection: Connection, worker: Worker, job_id: int) -> Job:
@@ -48,9 +41,7 @@ async def audit(connection: Connection) -> list[dict[str, Any]]:
     return [dict(row) | {"details": json.loads(row["details"])} for row in rows]
 
 
-async def test_a_cancel_tells_what_became_of_each_job_and_notes_it(
-    connection: Connection, worker: Worker, row: Row
-) -> None:
+async def test_cancel_reports_each_job_and_is_audited(connection: Connection, worker: Worker, row: Row) -> None:
     pending, running, failed = [await insert(connection) for _ in range(3)]
     await run(connection, worker, running)
     await fail(connection, worker, failed)
@@ -60,7 +51,7 @@ async def test_a_cancel_tells_what_became_of_each_job_and_notes_it(
     assert done.unknown == (999,)
     assert (await row(running))["error"] == "wrong file"
     [note] = await audit(connection)
-    assert (note["who"], note["what"], note["came_from"]) == ("anne@desk", "cancel", "cli")
+    assert (note["who"], note["what"], note["came_from"]) == ("anne@host", "cancel", "cli")
     assert note["target"] == f"{pending} and 3 more"
     assert note["details"] == {
         "ids": [pending, running, failed, 999],
@@ -71,7 +62,7 @@ async def test_a_cancel_tells_what_became_of_each_job_and_notes_it(
     }
 
 
-async def test_a_cancel_that_finds_nothing_is_noted_and_one_of_nothing_is_not(connection: Connection) -> None:
+async def test_a_cancel_of_unknown_jobs_is_audited_and_one_without_ids_is_not(connection: Connection) -> None:
     await cancel(connection, [7], "why not", ANNE)
     await cancel(connection, [], "why not", ANNE)
     await retry(connection, [], ANNE)
@@ -79,7 +70,7 @@ async def test_a_cancel_that_finds_nothing_is_noted_and_one_of_nothing_is_not(co
     assert (note["target"], note["details"]["unknown"]) == ("7", [7])
 
 
-async def test_an_action_whose_note_can_not_be_written_is_not_done(connection: Connection, row: Row) -> None:
+async def test_an_action_is_rolled_back_if_its_audit_entry_fails(connection: Connection, row: Row) -> None:
     job_id = await insert(connection)
     await connection.execute("alter table reactor.audit add constraint full_up check (what <> 'cancel')")
     with pytest.raises(asyncpg.CheckViolationError):
@@ -87,7 +78,7 @@ async def test_an_action_whose_note_can_not_be_written_is_not_done(connection: C
     assert (await row(job_id))["state"] == "pending"
 
 
-async def test_thousands_are_cancelled_a_thousand_at_a_time(connection: Connection) -> None:
+async def test_jobs_are_cancelled_in_batches_of_a_thousand(connection: Connection) -> None:
     ids = [
         record["id"]
         for record in await connection.fetch(
@@ -104,18 +95,20 @@ async def test_thousands_are_cancelled_a_thousand_at_a_time(connection: Connecti
     assert [len(note["details"]["ids"]) for note in await audit(connection)] == [1000, 1000, 500]
 
 
-async def test_a_reason_that_the_database_can_not_hold_is_made_to_fit(connection: Connection, row: Row) -> None:
+async def test_characters_that_the_database_can_not_store_are_replaced_in_reasons(
+    connection: Connection, row: Row
+) -> None:
     job_id = await insert(connection)
     await cancel(connection, [job_id], "a\0b\ud800", Operator("\udcff", "cli"))
     assert (await row(job_id))["error"] == "a\ufffdb?"
     assert (await audit(connection))[0]["who"] == "?"
 
 
-async def test_a_cancel_that_met_a_deadlock_is_run_again(database: str, connection: Connection, until: Until) -> None:
-    """Two transactions want the same two rows in opposite order; the server ends one, and that one comes back.
+async def test_a_cancel_is_repeated_after_a_deadlock(database: str, connection: Connection, until: Until) -> None:
+    """Two transactions lock the same two rows in opposite order; the server aborts one of them, which is repeated.
 
-    Ours is the one that is ended: a session looks for deadlocks once, a while after it began to wait, and ours is the
-    last to begin. Until the other one waits it is held up at a row between the two.
+    Ours is aborted: a session checks for deadlocks once, deadlock_timeout after it started to wait, and ours has the
+    shorter timeout. A lock on a row between the two keeps it waiting until the other transaction waits too.
     """
     first, between, second = [await insert(connection) for _ in range(3)]
     lock = "select from reactor.jobs where id = $1 for update"
@@ -149,7 +142,7 @@ async def test_a_cancel_that_met_a_deadlock_is_run_again(database: str, connecti
     assert len(await audit(connection)) == 1
 
 
-async def test_a_lock_that_somebody_keeps_is_told_after_a_while(
+async def test_a_lock_held_by_another_transaction_is_reported(
     database: str, connection: Connection, row: Row, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transact_module, "_LOCK_SECONDS", 0.05)
@@ -161,13 +154,13 @@ async def test_a_lock_that_somebody_keeps_is_told_after_a_while(
     assert (await row(job_id))["state"] == "pending"
 
 
-async def test_it_works_where_transactions_are_stricter_by_default(connection: Connection) -> None:
+async def test_actions_work_with_a_stricter_default_isolation(connection: Connection) -> None:
     job_id = await insert(connection)
     await connection.execute("set default_transaction_isolation = 'repeatable read'")
     assert (await cancel(connection, [job_id], "x", ANNE)).jobs
 
 
-async def test_a_retry_starts_finished_jobs_and_brings_their_dependants_back(
+async def test_a_retry_restarts_finished_jobs_and_restores_their_dependants(
     connection: Connection, worker: Worker, row: Row
 ) -> None:
     async with connection.transaction():
@@ -184,7 +177,7 @@ async def test_a_retry_starts_finished_jobs_and_brings_their_dependants_back(
     assert note["details"]["started"] == {str(first): "pending", str(second): "waiting"}
 
 
-async def test_a_retry_into_a_taken_exclusive_scope_names_who_has_it_and_changes_nothing(
+async def test_a_retry_into_a_taken_exclusive_scope_names_its_holder_and_changes_nothing(
     connection: Connection, worker: Worker, row: Row
 ) -> None:
     old = await insert(connection, scope="table=a", exclusive=True)
@@ -192,7 +185,7 @@ async def test_a_retry_into_a_taken_exclusive_scope_names_who_has_it_and_changes
     await fail(connection, worker, old)
     await fail(connection, worker, other)
     holder = await insert(connection, scope="table=a", exclusive=True)
-    with pytest.raises(ScopeTaken, match=f"job {holder} has its scope 'table=a'") as caught:
+    with pytest.raises(ScopeTaken, match=f"job {holder} holds its scope 'table=a'") as caught:
         await retry(connection, [old, other], ANNE)
     assert (caught.value.job_id, caught.value.holder_id) == (old, holder)
     assert ((await row(old))["state"], (await row(other))["state"]) == ("failed", "failed")
@@ -210,10 +203,10 @@ async def test_two_jobs_of_one_exclusive_scope_are_not_retried_together(connecti
     assert (caught.value.job_id, caught.value.holder_id) == (second, first)
 
 
-async def test_of_dependants_with_one_exclusive_scope_the_first_comes_back(
+async def test_a_retry_restores_the_first_dependant_of_an_exclusive_scope(
     connection: Connection, worker: Worker, row: Row
 ) -> None:
-    """They were inserted after what they need had failed, so none was ever in another's way."""
+    """They were inserted after their dependency had failed, so they never blocked each other."""
     first = await insert(connection, scope="table=a", exclusive=True)
     await fail(connection, worker, first)
 
@@ -249,7 +242,7 @@ async def test_a_dead_workers_job_is_recovered_with_a_fresh_quota(
 
 
 async def test_a_live_workers_job_is_not_recovered(connection: Connection, worker: Worker, row: Row) -> None:
-    """P7: 409 otherwise. The refusal is noted too."""
+    """P7: 409 otherwise. The refusal is audited too."""
     job_id = await insert(connection)
     await run(connection, worker, job_id)
     before = await row(job_id)
@@ -260,7 +253,7 @@ async def test_a_live_workers_job_is_not_recovered(connection: Connection, worke
     assert "alive" in note["details"]["refused"]
 
 
-async def test_what_does_not_run_is_not_recovered(connection: Connection) -> None:
+async def test_a_job_that_is_not_running_is_not_recovered(connection: Connection) -> None:
     """P7: 409 otherwise."""
     job_id = await insert(connection)
     with pytest.raises(NotRecoverable, match="it is pending, not running"):
@@ -270,7 +263,7 @@ async def test_what_does_not_run_is_not_recovered(connection: Connection) -> Non
     assert len(await audit(connection)) == 2
 
 
-async def test_a_job_that_is_being_put_back_by_a_pod_is_told_so(
+async def test_recovering_a_job_that_a_pod_is_recovering_is_refused(
     database: str, connection: Connection, worker: Worker
 ) -> None:
     job_id = await insert(connection)
@@ -282,7 +275,9 @@ async def test_a_job_that_is_being_put_back_by_a_pod_is_told_so(
             await recover(connection, job_id, ANNE)
 
 
-async def test_a_paused_queue_gives_nothing_until_it_is_resumed(connection: Connection, worker: Worker) -> None:
+async def test_jobs_of_a_paused_queue_are_not_claimed_until_it_is_resumed(
+    connection: Connection, worker: Worker
+) -> None:
     await insert(connection, queue="imports")
     assert not await pause(connection, "imports", ANNE)
     assert await pause(connection, "imports", ANNE)
@@ -297,7 +292,7 @@ async def test_a_paused_queue_gives_nothing_until_it_is_resumed(connection: Conn
     assert [note["details"]["was_paused"] for note in notes] == [False, True, True, False]
 
 
-async def test_a_limit_holds_over_pauses_and_is_taken_off_again(connection: Connection, worker: Worker) -> None:
+async def test_a_queue_limit_survives_a_pause_and_can_be_removed(connection: Connection, worker: Worker) -> None:
     for _ in range(2):
         await insert(connection, queue="imports")
     assert await limit(connection, "imports", 1, ANNE) is None
@@ -309,7 +304,9 @@ async def test_a_limit_holds_over_pauses_and_is_taken_off_again(connection: Conn
     assert (await audit(connection))[-1]["details"] == {"max_running": None, "was": 1}
 
 
-async def test_while_draining_nothing_is_taken_and_what_runs_ends(connection: Connection, worker: Worker) -> None:
+async def test_while_draining_nothing_is_claimed_and_running_jobs_finish(
+    connection: Connection, worker: Worker
+) -> None:
     running, waiting = await insert(connection), await insert(connection)
     job = await run(connection, worker, running)
     assert not await drain(connection, True, ANNE)

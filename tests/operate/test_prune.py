@@ -1,4 +1,4 @@
-"""Retention: whole pipelines that ended long ago go, and nothing else does."""
+"""Pruning removes whole pipelines that ended long ago, and nothing else."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from reactor.lifecycle.claim import claim
 from reactor.lifecycle.lease import Worker
 from reactor.lifecycle.settle import settle
 from reactor.operate.audit import Operator
-from reactor.operate.prune import Pruned, Retention, prune, prune_by, prune_every
+from reactor.operate.prune import Pruned, Retention, prune, prune_and_audit, schedule_pruning
 from reactor.operate.schedules import list_schedules
 from reactor.outcome import Completed, Ending
 from reactor.pod.in_process import Reactor
@@ -29,7 +29,7 @@ MONTH = Retention(30)
 
 
 async def ended(connection: Connection, days: float = 40, state: str = "completed", **columns: Any) -> int:
-    """A job that ended so many days ago."""
+    """Inserts a job that ended `days` ago."""
     columns = {"job_type": "work"} | columns
     names, places = ", ".join(columns), ", ".join(f"${n}" for n in range(3, len(columns) + 3))
     statement = (
@@ -49,7 +49,7 @@ async def left(connection: Connection) -> set[int]:
     return {record["id"] for record in await connection.fetch("select id from reactor.jobs")}
 
 
-async def test_pipelines_older_than_thirty_days_go_and_are_counted(connection: Connection) -> None:
+async def test_pipelines_older_than_thirty_days_are_removed_and_counted(connection: Connection) -> None:
     """J9: clean-up of jobs older than 30 days, count returned."""
     old, young = await ended(connection, 31), await ended(connection, 29)
     pipeline = await connection.fetchval("select gen_random_uuid()")
@@ -64,7 +64,7 @@ async def test_pipelines_older_than_thirty_days_go_and_are_counted(connection: C
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
-async def test_a_pipeline_is_counted_once_however_small_the_batches(connection: Connection, dry_run: bool) -> None:
+async def test_a_pipeline_is_counted_once_with_small_batches(connection: Connection, dry_run: bool) -> None:
     pipelines = [await connection.fetchval("select gen_random_uuid()") for _ in range(3)]
     for _ in range(4):
         for pipeline in pipelines:
@@ -73,7 +73,7 @@ async def test_a_pipeline_is_counted_once_however_small_the_batches(connection: 
 
 
 @pytest.mark.parametrize("state", ["waiting", "pending", "running"])
-async def test_a_pipeline_with_an_unfinished_job_stays_whole(connection: Connection, state: str) -> None:
+async def test_a_pipeline_with_an_unfinished_job_is_kept(connection: Connection, state: str) -> None:
     pipeline = await connection.fetchval("select gen_random_uuid()")
     ids = {await ended(connection, pipeline_id=pipeline)}
     statement = "insert into reactor.jobs (job_type, state, pipeline_id) values ('work', $1, $2) returning id"
@@ -83,14 +83,14 @@ async def test_a_pipeline_with_an_unfinished_job_stays_whole(connection: Connect
     assert await left(connection) == ids
 
 
-async def test_a_pipeline_with_a_young_job_stays_whole(connection: Connection) -> None:
+async def test_a_pipeline_with_a_recent_job_is_kept(connection: Connection) -> None:
     pipeline = await connection.fetchval("select gen_random_uuid()")
     ids = {await ended(connection, days, pipeline_id=pipeline) for days in (40, 1)}
     await pruned(connection)
     assert await left(connection) == ids
 
 
-async def test_the_newest_run_of_a_scope_stays_unless_told_otherwise(connection: Connection) -> None:
+async def test_the_newest_run_of_a_scope_is_kept_by_default(connection: Connection) -> None:
     await ended(connection, scope="s")
     current = await ended(connection, scope="s", is_current=True)
     assert await pruned(connection) == Pruned(1, 1)
@@ -98,7 +98,7 @@ async def test_the_newest_run_of_a_scope_stays_unless_told_otherwise(connection:
     assert await pruned(connection, Retention(30, keep_current=False)) == Pruned(1, 1)
 
 
-async def test_only_pipelines_that_ended_in_the_given_states_go(connection: Connection) -> None:
+async def test_only_pipelines_that_ended_in_the_given_states_are_removed(connection: Connection) -> None:
     ids = {state: await ended(connection, state=state) for state in ("completed", "partial", "failed", "cancelled")}
     mixed = await connection.fetchval("select gen_random_uuid()")
     both = {await ended(connection, state=state, pipeline_id=mixed) for state in ("completed", "failed")}
@@ -107,15 +107,14 @@ async def test_only_pipelines_that_ended_in_the_given_states_go(connection: Conn
     assert await pruned(connection, Retention(30, (JobState.COMPLETED, JobState.FAILED))) == Pruned(2, 3)
 
 
-async def test_a_cancelled_job_whose_handler_has_not_stopped_stays(connection: Connection) -> None:
+async def test_a_cancelled_job_whose_handler_has_not_stopped_is_kept(connection: Connection) -> None:
     job_id = await ended(connection, state="cancelled")
     await connection.execute("update reactor.jobs set worker_id = gen_random_uuid()")
     await pruned(connection)
     assert await left(connection) == {job_id}
 
 
-async def test_what_prune_keeps_does_not_hold_it_up(connection: Connection) -> None:
-    """Whole batches of them."""
+async def test_batches_of_kept_pipelines_do_not_stop_pruning(connection: Connection) -> None:
     kept = {await ended(connection, scope=f"s{n}", is_current=True) for n in range(7)}
     await ended(connection)
     assert await pruned(connection, batch=2) == Pruned(1, 1)
@@ -123,7 +122,7 @@ async def test_what_prune_keeps_does_not_hold_it_up(connection: Connection) -> N
 
 
 @pytest.mark.parametrize("commits", [True, False])
-async def test_a_job_that_is_being_retried_stays_and_holds_up_nothing(
+async def test_a_job_that_is_being_retried_is_kept_and_blocks_nothing(
     connection: Connection, database: str, commits: bool
 ) -> None:
     retried, other = await ended(connection, state="failed"), await ended(connection)
@@ -139,10 +138,10 @@ async def test_a_job_that_is_being_retried_stays_and_holds_up_nothing(
     assert await pruned(connection) == (Pruned(0, 0) if commits else Pruned(1, 1))
 
 
-async def test_claims_go_on_while_old_pipelines_are_removed(
+async def test_claims_continue_while_old_pipelines_are_removed(
     database: str, connection: Connection, worker: Worker
 ) -> None:
-    """2,000 old ones in batches of 100; between the batches, and during one, jobs are claimed and settled."""
+    """Jobs are claimed and settled during each batch of 100 of 2,000 old pipelines."""
     await connection.execute(
         "insert into reactor.jobs (job_type, state, created_at, finished_at) "
         "select 'work', 'completed', t, t from generate_series(1, 2000), (values (now() - interval '40 days')) v (t)"
@@ -163,7 +162,7 @@ async def test_claims_go_on_while_old_pipelines_are_removed(
 
 
 async def test_a_batch_never_reads_the_whole_table(connection: Connection) -> None:
-    for _ in range(8):  # so often that the server keeps a plan for any arguments
+    for _ in range(8):  # often enough for the server to cache a generic plan
         await ended(connection)
         await pruned(connection)
     await connection.execute("insert into reactor.jobs (job_type) select 'work' from generate_series(1, 5000)")
@@ -177,9 +176,9 @@ async def test_a_batch_never_reads_the_whole_table(connection: Connection) -> No
         assert stats["idx_tup_fetch"] < 100
 
 
-async def test_an_operators_prune_is_noted_with_what_it_did(connection: Connection) -> None:
+async def test_an_operators_prune_is_audited_with_its_result(connection: Connection) -> None:
     await ended(connection)
-    async for total in prune_by(connection, MONTH, ANNE):
+    async for total in prune_and_audit(connection, MONTH, ANNE):
         assert total == Pruned(1, 1)
     [note] = await connection.fetch("select who, what, details from reactor.audit")
     assert (note["who"], note["what"]) == ("anne", "prune")
@@ -187,9 +186,9 @@ async def test_an_operators_prune_is_noted_with_what_it_did(connection: Connecti
     assert (details["days"], details["pipelines"], details["jobs"], details["finished"]) == (30, 1, 1, True)
 
 
-async def test_one_that_was_interrupted_is_noted_too(connection: Connection) -> None:
+async def test_an_interrupted_prune_is_audited_too(connection: Connection) -> None:
     await ended(connection)
-    batches = prune_by(connection, MONTH, ANNE)
+    batches = prune_and_audit(connection, MONTH, ANNE)
     await anext(batches)
     await batches.aclose()  # type: ignore[attr-defined]
     note = json.loads(await connection.fetchval("select details from reactor.audit"))
@@ -208,14 +207,12 @@ async def test_one_that_was_interrupted_is_noted_too(connection: Connection) -> 
         {"days": 30, "colour": "red"},
     ],
 )
-async def test_what_is_no_retention_fails_its_job_for_good(
-    database: str, connection: Connection, payload: dict[str, Any]
-) -> None:
+def test_an_invalid_retention_is_refused(payload: dict[str, Any]) -> None:
     with pytest.raises(RetentionInvalid):
         Retention.from_payload(payload)
 
 
-async def test_a_recurring_prune_needs_no_handler_of_the_users(
+async def test_recurring_pruning_needs_no_handler_of_the_app(
     database: str, connection: Connection, until: Until
 ) -> None:
     registry = Registry()
@@ -227,7 +224,7 @@ async def test_a_recurring_prune_needs_no_handler_of_the_users(
     old, young = await ended(connection), await ended(connection, 2)
     async with Reactor(database, registry=registry, poll_seconds=0) as reactor:
         await until(lambda: reactor.is_well)
-        await prune_every(connection, "day", MONTH, ANNE)
+        await schedule_pruning(connection, "day", MONTH, ANNE)
         [schedule] = await list_schedules(connection)
         assert (schedule["name"], schedule["cron"], schedule["payload"]["days"]) == ("reactor.prune", "17 3 * * *", 30)
         await connection.execute("update reactor.schedules set next_run_at = clock_timestamp()")
@@ -245,17 +242,17 @@ async def test_a_recurring_prune_needs_no_handler_of_the_users(
         assert json.loads(await until(has_ended)) == {"pipelines": 1, "jobs": 1}
 
 
-async def test_a_prune_job_with_a_wrong_payload_fails_and_says_why(database: str, connection: Connection) -> None:
+async def test_a_prune_job_with_an_invalid_payload_fails_with_a_reason(database: str, connection: Connection) -> None:
     await submit_many(connection, [NewJob(job_type="reactor.prune", payload={"days": -1})])
     await run_until_idle(database, Registry())
     record = await connection.fetchrow("select state, error from reactor.jobs")
     assert record
     assert record["state"] == "failed"
-    assert "-1 is no number of days" in record["error"]
+    assert "days is -1" in record["error"]
 
 
-async def test_archived_jobs_lie_in_the_month_in_which_they_ended(connection: Connection) -> None:
-    """In the same transaction: they are in one of the two tables at any moment."""
+async def test_archived_jobs_are_in_the_partition_of_the_month_they_ended_in(connection: Connection) -> None:
+    """They are moved in one transaction, so they are always in exactly one of the two tables."""
     job_id = await ended(connection, payload='{"a": 1}')
     await connection.execute("insert into reactor.steps (job_id, name, position) values ($1, 'a', 1)", job_id)
     times = [datetime(2025, 12, 31, 23, 59, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)]
@@ -279,7 +276,7 @@ async def test_archived_jobs_lie_in_the_month_in_which_they_ended(connection: Co
     assert await pruned(connection, Retention(30, archive=True)) == Pruned(1, 1)
 
 
-async def test_two_archivers_at_once_make_a_month_once(database: str, connection: Connection) -> None:
+async def test_concurrent_archivers_create_a_partition_once(database: str, connection: Connection) -> None:
     for _ in range(40):
         await ended(connection)
     retention = Retention(30, archive=True)

@@ -1,108 +1,60 @@
-"""Looking at jobs: the newest, one in full, and a sentence for every reason that keeps one from running."""
+"""Jobs are listed in pages, filtered, and found with all of their details."""
 
-from collections.abc import Awaitable, Callable
 from datetime import datetime
-from pathlib import Path
-from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
 from reactor.database.connection import Connection
-from reactor.duration import in_words, parse_duration
 from reactor.errors import JobUnknown
-from reactor.job import Job, JobState
-from reactor.lifecycle.claim import claim_one
-from reactor.lifecycle.lease import Worker, register_worker, retire_worker
-from reactor.lifecycle.settle import settle
-from reactor.outcome import Completed, Ending, Errored, Failed, Partial
+from reactor.job import JobState
+from reactor.lifecycle.lease import Worker
+from reactor.outcome import Errored
 from reactor.queries.jobs import Filters, find_job, list_jobs
-from reactor.queries.queues import find_gates
-from reactor.queries.why import Code, Reason, why
-
-Insert = Callable[..., Awaitable[int]]
+from reactor.queries.why import why
+from tests.support.jobs import claim, insert, run
 
 
-@pytest.fixture
-def insert(connection: Connection) -> Insert:
-    """Inserts a job of the type `work` and returns its id."""
-
-    async def insert(after: list[int] | None = None, **columns: Any) -> int:
-        columns = {"job_type": "work"} | columns
-        names, places = ", ".join(columns), ", ".join(f"${n}" for n in range(1, len(columns) + 1))
-        async with connection.transaction():
-            statement = f"insert into reactor.jobs ({names}) values ({places}) returning id"
-            identity: int = await connection.fetchval(statement, *columns.values())
-            await connection.executemany(
-                "insert into reactor.dependencies (job_id, depends_on) values ($1, $2)",
-                [(identity, other) for other in after or []],
-            )
-        return identity
-
-    return insert
-
-
-async def run(connection: Connection, worker: Worker, job_id: int) -> Job:
-    job = await claim_one(connection, worker, job_id)
-    assert job
-    return job
-
-
-async def end(connection: Connection, worker: Worker, job_id: int, outcome: Any) -> None:
-    job = await run(connection, worker, job_id)
-    assert await settle(connection, [Ending(job.id, job.attempt_id, outcome)])
-
-
-async def reasons(connection: Connection, job_id: int) -> dict[Code, Reason]:
-    return {reason.code: reason for reason in (await why(connection, job_id)).reasons}
-
-
-async def only_reason(connection: Connection, job_id: int, code: Code) -> Reason:
-    [reason] = (await why(connection, job_id)).reasons
-    assert reason.code == code, reason
-    return reason
-
-
-async def test_the_newest_jobs_come_first_and_pages_follow_each_other(connection: Connection, insert: Insert) -> None:
+async def test_jobs_are_listed_newest_first_in_pages(connection: Connection) -> None:
     """J14: the most recent."""
-    ids = [await insert() for _ in range(5)]
+    ids = [await insert(connection) for _ in range(5)]
     first = await list_jobs(connection, limit=2)
     assert [job["id"] for job in first.jobs] == ids[:-3:-1]
-    await insert()
+    await insert(connection)
     second = await list_jobs(connection, limit=2, before=first.before)
     assert [job["id"] for job in second.jobs] == [ids[2], ids[1]]
     last = await list_jobs(connection, limit=2, before=second.before)
     assert ([job["id"] for job in last.jobs], last.before) == ([ids[0]], None)
 
 
-async def test_a_page_that_is_just_full_is_the_last(connection: Connection, insert: Insert) -> None:
-    await insert()
+async def test_an_exactly_full_page_can_be_the_last(connection: Connection) -> None:
+    await insert(connection)
     assert (await list_jobs(connection, limit=1)).before is None
 
 
-async def test_one_page_looks_at_so_many_jobs_and_says_where_to_go_on(
-    connection: Connection, worker: Worker, insert: Insert, monkeypatch: pytest.MonkeyPatch
+async def test_a_page_scans_a_limited_number_of_jobs_and_returns_where_to_continue(
+    connection: Connection, worker: Worker
 ) -> None:
-    monkeypatch.setattr("reactor.queries.jobs._LOOKED_AT", 3)
-    ids = [await insert(tags=["rare"] if n in (0, 4) else []) for n in range(8)]
+    ids = [await insert(connection, tags=["rare"] if n in (0, 4) else []) for n in range(8)]
     rare, found = Filters(tag="rare"), []
-    page = await list_jobs(connection, rare)
+    page = await list_jobs(connection, rare, max_scanned=3)
     assert (page.jobs, page.before) == ([], ids[5])
     while page.before is not None:
-        page = await list_jobs(connection, rare, before=page.before)
+        page = await list_jobs(connection, rare, before=page.before, max_scanned=3)
         found.append([job["id"] for job in page.jobs])
     assert found == [[ids[4]], [ids[0]]]
-    # What has an index looks at no others.
-    await run(connection, worker, ids[0])
-    assert [job["id"] for job in (await list_jobs(connection, Filters(state=JobState.RUNNING))).jobs] == [ids[0]]
+    # A filter with an index scans only the jobs that match.
+    await claim(connection, worker, ids[0])
+    running = await list_jobs(connection, Filters(state=JobState.RUNNING), max_scanned=3)
+    assert [job["id"] for job in running.jobs] == [ids[0]]
 
 
-async def test_jobs_are_found_by_every_filter(connection: Connection, worker: Worker, insert: Insert) -> None:
-    """J14: running, and by what a job is."""
+async def test_every_filter_finds_its_jobs(connection: Connection, worker: Worker) -> None:
+    """J14: running jobs, and jobs by their attributes."""
     pipeline = uuid4()
-    running = await insert(queue="fast", scope="year=2026", tags=["a", "b"], pipeline_id=pipeline)
-    await run(connection, worker, running)
-    other = await insert(job_type="report")
+    running = await insert(connection, queue="fast", scope="year=2026", tags=["a", "b"], pipeline_id=pipeline)
+    await claim(connection, worker, running)
+    other = await insert(connection, job_type="report")
     for filters in (
         Filters(state=JobState.RUNNING),
         Filters(job_type="work"),
@@ -126,10 +78,10 @@ async def test_jobs_are_found_by_every_filter(connection: Connection, worker: Wo
         (Filters(pipeline_id=UUID(int=1)), "jobs_pipeline"),
     ],
 )
-async def test_states_of_few_jobs_and_pipelines_are_found_by_their_index_whatever_was_asked_before(
+async def test_rare_states_and_pipelines_use_their_index_despite_cached_plans(
     connection: Connection, filters: Filters, index: str
 ) -> None:
-    """The server may keep one plan for all values of a statement that it has seen often."""
+    """The server may cache a generic plan for a statement that it has run often."""
     await connection.execute(
         "insert into reactor.jobs (job_type) select 'work' from generate_series(1, 5000); analyze reactor.jobs"
     )
@@ -142,12 +94,10 @@ async def test_states_of_few_jobs_and_pipelines_are_found_by_their_index_whateve
         assert await connection.fetchval(scans, index) > before
 
 
-async def test_a_job_is_found_with_steps_attempts_and_what_it_waits_for(
-    connection: Connection, worker: Worker, insert: Insert
-) -> None:
+async def test_a_job_is_found_with_its_steps_attempts_and_dependencies(connection: Connection, worker: Worker) -> None:
     """J14: by id; J4: every detail with its error."""
-    first = await insert(payload='{"file": "ä.csv"}')
-    await end(connection, worker, first, Errored("out of memory", retry_after_seconds=0))
+    first = await insert(connection, payload='{"file": "ä.csv"}')
+    await run(connection, worker, first, Errored("out of memory", retry_after_seconds=0))
     await connection.execute(
         "insert into reactor.steps (job_id, name, position, state, error, started_at) values"
         " ($1, 'b', 2, 'failed', 'no data', now()), ($1, 'a', 1, 'completed', null, now())",
@@ -159,247 +109,17 @@ async def test_a_job_is_found_with_steps_attempts_and_what_it_waits_for(
     assert isinstance(job["steps"][0]["started_at"], datetime)
     [attempt] = job["earlier_attempts"]
     assert (attempt["outcome"], attempt["error"], attempt["pod"]) == ("error", "out of memory", "pod-1")
-    second = await find_job(connection, await insert(after=[first]))
+    second = await find_job(connection, await insert(connection, after=[first]))
     assert second["dependencies"] == [{"depends_on": first, "needs": "completed", "state": "pending"}]
 
 
-async def test_a_payload_that_python_can_not_read_is_shown_as_text(connection: Connection, insert: Insert) -> None:
-    job_id = await insert(payload='{"n": ' + "9" * 5000 + "}")
+async def test_a_payload_that_python_can_not_decode_is_returned_as_text(connection: Connection) -> None:
+    job_id = await insert(connection, payload='{"n": ' + "9" * 5000 + "}")
     assert "999" in (await find_job(connection, job_id))["payload"]
 
 
-async def test_an_unknown_job_is_an_error_that_says_so(connection: Connection) -> None:
+async def test_an_unknown_job_raises_job_unknown(connection: Connection) -> None:
     with pytest.raises(JobUnknown):
         await find_job(connection, 5)
     with pytest.raises(JobUnknown):
         await why(connection, 5)
-
-
-async def test_the_gates_tell_what_is_paused_or_limited(connection: Connection, worker: Worker, insert: Insert) -> None:
-    assert (await find_gates(connection)).queues == []
-    await connection.execute("insert into reactor.queues values ('a', true, null), ('b', false, 3), ('c', false, null)")
-    await run(connection, worker, await insert(queue="b"))
-    gates = await find_gates(connection)
-    assert not gates.draining
-    assert gates.queues == [
-        {"queue": "a", "paused": True, "max_running": None, "running": 0},
-        {"queue": "b", "paused": False, "max_running": 3, "running": 1},
-    ]
-
-
-async def test_why_a_due_job_waits_for_a_pod_with_room(connection: Connection, worker: Worker, insert: Insert) -> None:
-    await run(connection, worker, await insert())
-    reason = await only_reason(connection, await insert(), Code.DUE)
-    assert reason.facts == {"live_pods": 1, "held": 1, "capacity": 10}
-    assert "1 of 10 places" in reason.message
-
-
-async def test_why_not_before_its_time(connection: Connection, worker: Worker, insert: Insert) -> None:
-    later = await connection.fetchval("select clock_timestamp() + interval '2 hours 30 minutes'")
-    reason = await only_reason(connection, await insert(run_after=later), Code.NOT_DUE)
-    assert "in 2 h 30 min" in reason.message or "in 2 h 29 min" in reason.message
-    assert 8900 < reason.facts["in_seconds"] <= 9000
-    never = await connection.fetchval(
-        "insert into reactor.jobs (job_type, run_after) values ('work', 'infinity') returning id"
-    )
-    assert (await only_reason(connection, never, Code.NOT_DUE)).facts == {"in_seconds": None}
-
-
-async def test_why_it_waits_for_others_names_ten_of_them(
-    connection: Connection, worker: Worker, insert: Insert
-) -> None:
-    needed = [await insert() for _ in range(12)]
-    await run(connection, worker, needed[1])
-    reason = await only_reason(connection, await insert(after=needed), Code.DEPENDENCIES)
-    assert f"{needed[0]} (pending), {needed[1]} (running)" in reason.message
-    assert reason.message.endswith("and 2 more.")
-    assert (len(reason.facts["jobs"]), reason.facts["count"]) == (10, 12)
-    await end(connection, worker, needed[0], Completed())
-    one = await insert(after=[needed[0], needed[1]])
-    assert (await only_reason(connection, one, Code.DEPENDENCIES)).message == f"It waits for job {needed[1]} (running)."
-
-
-async def test_why_it_waits_although_nothing_is_open(connection: Connection, worker: Worker, insert: Insert) -> None:
-    job_id = await insert()
-    await connection.execute("update reactor.jobs set state = 'waiting' where id = $1", job_id)
-    await only_reason(connection, job_id, Code.WAITS_FOR_NOTHING)
-
-
-async def test_why_its_scope_is_busy_names_job_and_pod(connection: Connection, worker: Worker, insert: Insert) -> None:
-    holder, job_id = await insert(scope="s"), await insert(scope="s")
-    await run(connection, worker, holder)
-    reason = await only_reason(connection, job_id, Code.SCOPE_BUSY)
-    assert f"job {holder} has been running on pod-1" in reason.message
-    assert (reason.facts["job_id"], reason.facts["pod"]) == (holder, "pod-1")
-
-
-async def test_why_a_cancelled_job_still_holds_the_scope(
-    connection: Connection, worker: Worker, insert: Insert
-) -> None:
-    """F12: also after a cancel, until the handler has stopped or its worker is dead."""
-    holder, job_id = await insert(scope="s"), await insert(scope="s")
-    await run(connection, worker, holder)
-    await connection.execute("select from reactor.cancel(array[$1::bigint], 'x')", holder)
-    assert (
-        "was cancelled, and its handler on pod-1 has not stopped yet"
-        in (await only_reason(connection, job_id, Code.SCOPE_BUSY)).message
-    )
-    assert Code.HANDLER_NOT_STOPPED in await reasons(connection, holder)
-    await connection.execute("select from reactor.retry(array[$1::bigint])", holder)
-    assert "its own earlier run was cancelled" in (await only_reason(connection, holder, Code.SCOPE_BUSY)).message
-    await retire_worker(connection, worker.id)
-    assert "is dead" in (await reasons(connection, job_id))[Code.SCOPE_BUSY].message
-
-
-async def test_why_it_is_not_its_turn_in_a_free_scope(connection: Connection, worker: Worker, insert: Insert) -> None:
-    ahead, job_id = await insert(scope="s"), await insert(scope="s")
-    await connection.execute("update reactor.jobs set parked = true where id = $1", job_id)
-    reason = await only_reason(connection, job_id, Code.SCOPE_TURN)
-    assert reason.facts == {"scope": "s", "ahead_id": ahead}
-    await connection.execute("delete from reactor.jobs where id = $1", ahead)
-    assert (await only_reason(connection, job_id, Code.SCOPE_TURN)).facts["ahead_id"] is None
-
-
-async def test_why_a_paused_or_full_queue_gives_nothing(connection: Connection, worker: Worker, insert: Insert) -> None:
-    await run(connection, worker, await insert(queue="q"))
-    job_id = await insert(queue="q")
-    await connection.execute("insert into reactor.queues (name, max_running) values ('q', 1)")
-    reason = await only_reason(connection, job_id, Code.QUEUE_FULL)
-    assert "1 of 1" in reason.message
-    await connection.execute("update reactor.queues set paused = true, max_running = 2")
-    assert "reactor resume q" in (await only_reason(connection, job_id, Code.QUEUE_PAUSED)).message
-
-
-async def test_why_nothing_runs_while_draining(connection: Connection, worker: Worker, insert: Insert) -> None:
-    await connection.execute("update reactor.settings set draining = true")
-    await only_reason(connection, await insert(), Code.DRAINING)
-
-
-async def test_why_nobody_has_its_handler(connection: Connection, worker: Worker, insert: Insert) -> None:
-    reason = await only_reason(connection, await insert(job_type="report"), Code.NO_HANDLER)
-    assert reason.message == "The one live pod does not have the handler for report."
-    assert reason.facts["live_pods"] == 1
-    await retire_worker(connection, worker.id)
-    assert "No pod is alive" in (await only_reason(connection, await insert(), Code.NO_HANDLER)).message
-
-
-async def test_why_a_silent_pod_does_not_count(connection: Connection, insert: Insert) -> None:
-    await register_worker(connection, Worker("silent", {"work": None}), 0)
-    assert (await only_reason(connection, await insert(), Code.NO_HANDLER)).facts["live_pods"] == 0
-
-
-async def test_why_nobody_works_on_its_queue(connection: Connection, insert: Insert) -> None:
-    await register_worker(connection, Worker("a", {"work": None}, queues=("fast",)), 600)
-    assert (
-        "works on the queue slow"
-        in (await only_reason(connection, await insert(queue="slow"), Code.NO_POD_FOR_QUEUE)).message
-    )
-    await register_worker(connection, Worker("b", {"report": None}, queues=("slow",)), 600)
-    reason = await only_reason(connection, await insert(queue="slow"), Code.NO_POD_FOR_QUEUE)
-    assert "None of the 1 that have the handler for work, of 2 live pods" in reason.message
-    await register_worker(connection, Worker("b", {"work": None}, queues=("slow",)), 600)
-    reason = await only_reason(connection, await insert(queue="slow"), Code.DUE)
-    assert reason.facts["live_pods"] == 1
-
-
-async def test_why_a_job_without_a_type_never_runs(connection: Connection, worker: Worker, insert: Insert) -> None:
-    """D14: rows without job_type are left alone."""
-    await only_reason(connection, await insert(job_type=None), Code.NO_JOB_TYPE)
-
-
-async def test_why_its_attempts_are_used_up(connection: Connection, worker: Worker, insert: Insert) -> None:
-    job_id = await insert()
-    await end(connection, worker, job_id, Errored("no", retry_after_seconds=0))
-    await connection.execute("update reactor.jobs set max_attempts = 1 where id = $1", job_id)
-    reason = await only_reason(connection, job_id, Code.ATTEMPTS_USED_UP)
-    assert reason.facts == {"attempts": 1, "quota": 1}
-    assert await claim_one(connection, worker, job_id) is None
-
-
-async def test_why_tells_where_a_job_runs_and_whether_its_worker_lives(
-    connection: Connection, worker: Worker, insert: Insert
-) -> None:
-    job_id = await insert()
-    await run(connection, worker, job_id)
-    reason = await only_reason(connection, job_id, Code.RUNNING)
-    assert "It runs on pod-1, attempt 1 of 3" in reason.message
-    assert 500 < reason.facts["lease_seconds"] <= 600
-    await retire_worker(connection, worker.id)
-    assert f"reactor recover {job_id}" in (await only_reason(connection, job_id, Code.WORKER_DEAD)).message
-
-
-async def test_why_tells_how_a_job_ended(connection: Connection, worker: Worker, insert: Insert) -> None:
-    for outcome, code, words in (
-        (Completed({}, "all 7 days"), Code.COMPLETED, "all 7 days"),
-        (Partial({}, "2 of 7 days"), Code.PARTIAL, "in part"),
-        (Failed("no such file"), Code.FAILED, "no such file"),
-    ):
-        job_id = await insert()
-        await end(connection, worker, job_id, outcome)
-        assert words in (await only_reason(connection, job_id, code)).message
-
-
-async def test_why_it_was_cancelled_names_the_job_that_broke_it(
-    connection: Connection, worker: Worker, insert: Insert
-) -> None:
-    first = await insert()
-    second = await insert(after=[first])
-    await end(connection, worker, first, Failed("no"))
-    reason = await only_reason(connection, second, Code.CANCELLED)
-    assert (reason.facts["broken_by"], reason.facts["broken_by_state"]) == (first, "failed")
-    assert f"reactor retry {first}" in reason.message
-
-
-async def test_several_reasons_are_told_at_once(connection: Connection, insert: Insert) -> None:
-    await connection.execute("update reactor.settings set draining = true")
-    await connection.execute("insert into reactor.queues (name, paused) values ('default', true)")
-    waiting = await insert(after=[await insert()])
-    assert set(await reasons(connection, waiting)) == {
-        Code.DEPENDENCIES,
-        Code.DRAINING,
-        Code.QUEUE_PAUSED,
-        Code.NO_HANDLER,
-    }
-
-
-async def test_those_who_may_only_look_can_ask(connection: Connection, worker: Worker, insert: Insert) -> None:
-    job_id = await insert(scope="s")
-    await connection.execute("set role reactor_viewer")
-    await only_reason(connection, job_id, Code.DUE)
-    assert (await find_job(connection, job_id))["state"] == "pending"
-    assert len((await list_jobs(connection)).jobs) == 1
-    assert not (await find_gates(connection)).draining
-    await connection.execute("reset role")
-
-
-def test_every_reason_is_tested_and_documented() -> None:
-    here = Path(__file__)
-    tests, page = here.read_text(), (here.parents[2] / "docs" / "operating.md").read_text()
-    for code in Code:
-        assert f"Code.{code.name}" in tests
-        assert f"`{code}`" in page
-
-
-def test_durations_are_written_and_read_as_people_do() -> None:
-    assert [parse_duration(text) for text in ("90", "45s", "5m", "1h30m", "1h 30m", "2D", "0.5")] == [
-        90,
-        45,
-        300,
-        5400,
-        5400,
-        172800,
-        0.5,
-    ]
-    for text in ("", "soon", "5x", "1h30", "-5", "1e9", "99999d"):
-        with pytest.raises(ValueError, match="no length of time"):
-            parse_duration(text)
-    assert [in_words(seconds) for seconds in (0.25, -1, 59, 60, 3600, 3661, 90061, 86400)] == [
-        "0.2 s",
-        "0.0 s",
-        "59 s",
-        "1 min",
-        "1 h",
-        "1 h 1 min",
-        "1 d 1 h",
-        "1 d",
-    ]

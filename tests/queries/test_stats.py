@@ -1,4 +1,4 @@
-"""How jobs have fared: by type and state, and over time."""
+"""Statistics of jobs by type and state, and over time."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -49,7 +49,7 @@ def only(found: list[dict[str, Any]], state: str) -> dict[str, Any]:
     return one
 
 
-async def test_it_counts_by_type_and_state(connection: Connection, worker: Worker) -> None:
+async def test_stats_count_by_type_and_state(connection: Connection, worker: Worker) -> None:
     """D12."""
     await insert(connection, 3)
     await run_all(connection, worker, Completed())
@@ -92,16 +92,14 @@ async def test_durations_are_from_the_first_start_to_the_end(connection: Connect
     assert found["p95_seconds"] == pytest.approx(95.05)
 
 
-async def test_what_has_not_run_has_no_duration(connection: Connection) -> None:
+async def test_jobs_that_have_not_run_have_no_duration(connection: Connection) -> None:
     await insert(connection)
     await connection.execute(statements.CANCEL, [1], "no")
     [found] = await stats(connection, 1)
     assert (found["state"], found["average_seconds"], found["p50_seconds"]) == ("cancelled", None, None)
 
 
-async def test_a_job_whose_attempt_failed_is_retried_and_one_that_was_released_is_not(
-    connection: Connection, worker: Worker
-) -> None:
+async def test_failed_attempts_count_as_retries_and_releases_do_not(connection: Connection, worker: Worker) -> None:
     await insert(connection)
     await run_all(connection, worker, Errored("once", 0))
     await connection.execute("update reactor.jobs set run_after = null")
@@ -115,7 +113,7 @@ async def test_a_job_whose_attempt_failed_is_retried_and_one_that_was_released_i
     assert only(await stats(connection, 1), "completed")["retried"] == 1
 
 
-async def test_a_crash_that_cost_no_attempt_is_a_retry_all_the_same(connection: Connection, worker: Worker) -> None:
+async def test_a_crash_that_is_not_charged_counts_as_a_retry(connection: Connection, worker: Worker) -> None:
     await insert(connection)
     [job] = await claim(connection, worker, 1)
     await connection.fetch(statements.RELEASE, [job.id], [job.attempt_id], "crashed", "killed", True)
@@ -124,7 +122,7 @@ async def test_a_crash_that_cost_no_attempt_is_a_retry_all_the_same(connection: 
     assert only(await stats(connection, 1), "completed")["retried"] == 1
 
 
-async def test_what_ended_before_is_left_out_however_old_what_has_not_ended_is(
+async def test_stats_exclude_jobs_that_ended_earlier_and_include_all_unfinished_ones(
     connection: Connection, worker: Worker
 ) -> None:
     await insert(connection, 2)
@@ -136,7 +134,7 @@ async def test_what_ended_before_is_left_out_however_old_what_has_not_ended_is(
     assert {one["state"]: one["count"] for one in await stats(connection, 4)} == {"completed": 2, "pending": 1}
 
 
-async def test_history_has_every_bucket_and_each_job_in_its_own(connection: Connection, worker: Worker) -> None:
+async def test_history_has_every_bucket_and_counts_each_job_in_one(connection: Connection, worker: Worker) -> None:
     await insert(connection, 5)
     await run_all(connection, worker, Completed())
     await connection.execute(
@@ -162,7 +160,7 @@ async def test_history_has_every_bucket_and_each_job_in_its_own(connection: Conn
 
 
 @pytest.mark.parametrize(("minutes", "seconds"), [(5, 5), (6, 10), (60, 60), (61, 120), (240, 300), (1440, 1800)])
-def test_there_are_about_sixty_buckets_of_a_round_width(minutes: int, seconds: int) -> None:
+def test_history_has_about_sixty_buckets_of_a_round_width(minutes: int, seconds: int) -> None:
     assert bucket_seconds(minutes) == seconds
 
 
@@ -177,14 +175,14 @@ async def test_durations_over_time_are_those_of_the_busiest_types(connection: Co
     assert sorted({one["job_type"] for one in found["durations"]}) == types[5:]
 
 
-async def test_counting_that_takes_too_long_is_given_up_by_the_server(connection: Connection) -> None:
+async def test_slow_statistics_are_cancelled_by_the_server(connection: Connection) -> None:
     await insert(connection, 20_000)
-    with pytest.raises(TooMuchToCount, match="less time"):
+    with pytest.raises(TooMuchToCount, match="timed out"):
         await stats(connection, 7, within_seconds=0.001)
     assert await connection.fetchval("show statement_timeout") == "0"
 
 
-async def test_over_http(client: httpx.AsyncClient, connection: Connection, worker: Worker) -> None:
+async def test_statistics_over_http(client: httpx.AsyncClient, connection: Connection, worker: Worker) -> None:
     await insert(connection, 2)
     await run_all(connection, worker, Completed())
     answer = await client.get("/v1/stats")
@@ -215,7 +213,7 @@ async def test_over_http(client: httpx.AsyncClient, connection: Connection, work
         "stats?days=%C2%B2",
     ],
 )
-async def test_what_can_not_be_asked_is_refused_by_name(client: httpx.AsyncClient, query: str) -> None:
+async def test_invalid_parameters_of_statistics_are_refused_by_name(client: httpx.AsyncClient, query: str) -> None:
     answer = await client.get(f"/v1/{query}")
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["field"] in query
@@ -229,8 +227,8 @@ async def test_repeated_requests_for_statistics_share_a_cached_response(database
         assert len((await client.get("/v1/stats?days=4")).json()["types"]) == 1
 
 
-async def test_a_database_that_is_away_is_told_as_such() -> None:
-    async with client_of(make_app("postgresql://nobody@127.0.0.1:1/x")) as client:
+async def test_statistics_of_an_unreachable_database_are_a_503() -> None:
+    async with client_of(make_app("postgresql://user@127.0.0.1:1/x")) as client:
         answer = await client.get("/v1/stats")
     assert answer.status_code == 503
     assert answer.headers["retry-after"]

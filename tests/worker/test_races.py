@@ -14,7 +14,7 @@ from reactor.database.connection import Connection, connect
 from reactor.database.reconnecting import Line
 from reactor.lifecycle.claim import claim_one
 from reactor.pod.in_process import Reactor
-from reactor.schedules.run_due import tick
+from reactor.schedules.run_due import run_due
 from reactor.testing import run_until_idle
 from reactor.worker.due_times import NEVER, Calendar
 
@@ -229,7 +229,7 @@ async def test_a_schedule_that_changes_while_schedules_are_looked_at_is_looked_a
 
     async def look_and_ring(connection: Connection) -> float:
         nonlocal looks, rung_at, is_armed
-        pause = await tick(connection)
+        pause = await run_due(connection)
         looks += 1
         if is_armed:
             is_armed, rung_at = False, looks
@@ -243,7 +243,7 @@ async def test_a_schedule_that_changes_while_schedules_are_looked_at_is_looked_a
 
     async with Reactor(database, registry=registry, poll_seconds=0, grace_seconds=0) as reactor:
         await until(lambda: reactor.is_well)
-        monkeypatch.setattr("reactor.worker.due_times.tick", look_and_ring)
+        monkeypatch.setattr("reactor.worker.due_times.run_due", look_and_ring)
         reactor._runner._on_schedules("")
         await until(lambda: looks)
         await asyncio.sleep(0.1)  # the looks of the start are over

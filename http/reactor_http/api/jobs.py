@@ -5,7 +5,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from reactor.client.submit_unless_draining import accept
+from reactor.client.submit_unless_draining import submit_unless_draining
 from reactor.database.connection import Connection
 from reactor.errors import JobUnknown
 from reactor.queries.jobs import Filters, find_job_as_stored, list_jobs
@@ -26,7 +26,7 @@ _STORED_AS_JSON = ("payload", "result", "dependencies", "earlier_attempts")
 async def submit_job(request: Request) -> Response:
     body = await read_body(request, JobRequest)
     async with state_of(request).connection() as connection:
-        submitted = await accept(connection, body.new_job())
+        submitted = await submit_unless_draining(connection, body.new_job())
         job = None if submitted.outcome == "created" else await find_listed(connection, submitted.id)
     if submitted.outcome == "busy":
         raise scope_conflict(submitted.id, job)

@@ -10,7 +10,7 @@ from reactor.job import JobState
 from reactor.operate import actions
 from reactor.operate.schedules import list_schedules
 from reactor.queries.pipelines import find_pipeline
-from reactor.queries.queues import find_gates, list_queues
+from reactor.queries.queues import find_restrictions, list_queues
 from reactor.queries.workers import list_workers
 from reactor_http.api import responses
 from reactor_http.api.access import Permission, RequestHandler, operator
@@ -91,7 +91,7 @@ async def resume_queue(request: Request) -> Response:
 
 async def show_drain(request: Request) -> Response:
     async with state_of(request).connection() as connection:
-        return json_response({"draining": (await find_gates(connection)).draining})
+        return json_response({"draining": (await find_restrictions(connection)).draining})
 
 
 async def switch_drain(request: Request) -> Response:

@@ -3,7 +3,7 @@
 from starlette.requests import Request
 from starlette.responses import Response
 
-from reactor.client.submit_unless_draining import accept_pipeline
+from reactor.client.submit_unless_draining import submit_pipeline_unless_draining
 from reactor.queries.pipelines import PipelineFilters, find_whole_pipeline, list_pipelines
 from reactor_http.api import responses
 from reactor_http.api.access import Permission
@@ -19,7 +19,7 @@ from reactor_http.state import state_of
 async def submit_pipeline(request: Request) -> Response:
     pipeline, names = build_pipeline(await read_body(request, PipelineRequest, check=check_dependency_count))
     async with state_of(request).connection() as connection:
-        submitted = await accept_pipeline(connection, pipeline)
+        submitted = await submit_pipeline_unless_draining(connection, pipeline)
         holder = submitted.in_the_way
         job = await find_listed(connection, holder.id) if holder else None
     if holder and submitted.outcome == "busy":

@@ -1,23 +1,23 @@
-"""Recurring jobs: one run for each tick, with any number of pods, whatever happens in between."""
+"""Recurring jobs run once per tick, with any number of pods and despite failures."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, get_type_hints
 
 import asyncpg
 import pytest
 
-from reactor import Job, Registry
+from reactor import Job, Registry, ScheduleOptions
 from reactor.database.connection import Connection, connect
-from reactor.errors import ScheduleInvalid, ScheduleTwice, ScheduleUnknown, TimingInvalid
+from reactor.errors import ScheduleInvalid, ScheduleTwice, ScheduleUnknown
 from reactor.operate.audit import Operator
 from reactor.operate.schedules import disable, enable, list_schedules, remove, run
 from reactor.pod.in_process import Reactor
-from reactor.schedules.cron import read_timing
-from reactor.schedules.declaration import declare
-from reactor.schedules.run_due import plan, tick
+from reactor.schedules.cron import parse_timing
+from reactor.schedules.declaration import Schedule, declare
+from reactor.schedules.run_due import plan_ticks, run_due
 
 Until = Callable[..., Awaitable[Any]]
 
@@ -60,7 +60,7 @@ async def jobs(connection: Connection, name: str = "s") -> list[dict[str, Any]]:
 
 
 async def make_due(connection: Connection, name: str = "s", ago: timedelta = timedelta(0)) -> datetime:
-    """Sets the schedule's next tick to a time that has come."""
+    """Sets the schedule's next tick to the present."""
     statement = (
         "update reactor.schedules set next_run_at = clock_timestamp() - $2::interval "
         "where name = $1 returning next_run_at"
@@ -73,107 +73,32 @@ def tick_of(job: dict[str, Any]) -> datetime:
     return datetime.fromisoformat(job["idempotency_key"].removeprefix("schedule:s:"))
 
 
-# When
+# Planning ticks
 
 
-def ticks(cron: str, start: datetime, count: int, zone: str = "Europe/Zurich") -> list[str]:
-    timing, found = read_timing(cron, None, zone, START), [start]
-    for _ in range(count):
-        found.append(timing.after(found[-1]))
-    return [f"{moment:%d %H:%M}" for moment in found[1:]]
-
-
-def test_what_falls_into_the_lost_hour_runs_right_after_it() -> None:
-    """Zurich, 29 March 2026: 02:00 to 03:00 does not exist. 03:00 summer time is 01:00 UTC."""
-    eve = datetime(2026, 3, 28, 12, tzinfo=UTC)
-    assert ticks("30 2 * * *", eve, 2) == ["29 01:00", "30 00:30"]
-    assert ticks("15,45 2 * * *", eve, 2) == ["29 01:00", "30 00:15"], "once, and not once for each"
-    assert ticks("0 4 * * *", eve, 2) == ["29 02:00", "30 02:00"]
-    assert ticks("30 * * * *", eve + 12 * HOUR, 3) == ["29 00:30", "29 01:30", "29 02:30"]
-
-
-def test_what_falls_into_the_hour_that_comes_twice_runs_once() -> None:
-    """Zurich, 25 October 2026: 02:00 to 03:00 comes twice, from 00:00 and from 01:00 UTC."""
-    eve = datetime(2026, 10, 24, 12, tzinfo=UTC)
-    assert ticks("30 2 * * *", eve, 2) == ["25 00:30", "26 01:30"]
-    assert ticks("0 4 * * *", eve, 2) == ["25 03:00", "26 03:00"]
-    assert ticks("*/30 * * * *", eve + 12 * HOUR, 5) == ["25 00:30", "25 01:00", "25 01:30", "25 02:00", "25 02:30"]
-
-
-@pytest.mark.parametrize("cron", ["30 2 * * *", "15,30 2 * * *", "30 1-3 * * *", "*/20 * * * *", "30 */2 * * *"])
-@pytest.mark.parametrize("eve", [datetime(2026, 3, 28, 12, tzinfo=UTC), datetime(2026, 10, 24, 12, tzinfo=UTC)])
-def test_over_a_change_of_the_clocks_every_moment_has_the_same_ticks(cron: str, eve: datetime) -> None:
-    """Whenever a pod happens to look, it finds the same next tick and the same last one."""
-    timing = read_timing(cron, None, "Europe/Zurich", START)
-    known = [timing.after(eve)]
-    while known[-1] < eve + 36 * HOUR:
-        known.append(timing.after(known[-1]))
-    for minutes in range(0, 34 * 60, 5):
-        moment = eve + timedelta(minutes=minutes)
-        assert timing.after(moment) == min(tick for tick in known if tick > moment)
-        if moment >= known[0]:
-            assert timing.latest(moment) == max(tick for tick in known if tick <= moment)
-
-
-def test_intervals_are_counted_from_their_origin() -> None:
-    timing = read_timing(None, timedelta(minutes=7), "UTC", START)
-    assert timing.after(START) == START + timedelta(minutes=7)
-    assert timing.after(START + timedelta(minutes=20)) == START + timedelta(minutes=21)
-    assert timing.latest(START + timedelta(minutes=20)) == START + timedelta(minutes=14)
-    assert timing.latest(START + timedelta(minutes=21)) == START + timedelta(minutes=21)
-
-
-def test_words_and_seconds_are_understood() -> None:
-    assert read_timing("@daily", None, "UTC", START).after(START) == START + 24 * HOUR
-    assert read_timing("*/10 * * * * *", None, "UTC", START).after(START) == START + timedelta(seconds=10)
-
-
-@pytest.mark.parametrize(
-    ("cron", "every", "timezone", "why"),
-    [
-        ("61 * * * *", None, "UTC", "Bad minute"),
-        ("soon", None, "UTC", "no cron expression"),
-        ("0 0 30 2 *", None, "UTC", "day-of-month"),
-        ("0 0 */20 * 1L", None, "UTC", "never due"),
-        ("0 3 * * *", None, "Europe/Zurch", "no time zone 'Europe/Zurch'"),
-        ("0 3 * * *", None, "../../etc/passwd", "no time zone"),
-        ("0 3 * * *", None, "", "no time zone"),
-        (None, timedelta(0), "UTC", "too often"),
-        (None, timedelta(days=4_000_000), "UTC", "too rare"),
-        (None, None, "UTC", "either cron or every"),
-        ("0 3 * * *", HOUR, "UTC", "either cron or every"),
-    ],
-)
-def test_what_is_never_due_is_refused_with_the_reason(
-    cron: str | None, every: timedelta | None, timezone: str, why: str
-) -> None:
-    with pytest.raises(TimingInvalid, match=why):
-        read_timing(cron, every, timezone, START)
-
-
-def test_missed_ticks_are_run_once_for_all_of_them_or_once_for_each() -> None:
-    timing = read_timing("0 * * * *", None, "UTC", START)
+def test_missed_ticks_run_once_in_total_or_once_each_with_catch_up() -> None:
+    timing = parse_timing("0 * * * *", None, "UTC", START)
     due, now = START + HOUR, START + 5.5 * HOUR
-    once = plan(timing, due, START, now, catch_up=False)
+    once = plan_ticks(timing, due, START, now, catch_up=False)
     assert (once.ticks, once.next) == ([START + 5 * HOUR], START + 6 * HOUR)
-    each = plan(timing, due, START, now, catch_up=True)
+    each = plan_ticks(timing, due, START, now, catch_up=True)
     assert (each.ticks, each.next) == ([START + n * HOUR for n in range(1, 6)], START + 6 * HOUR)
-    some = plan(timing, due, START, now, catch_up=True, most=2)
-    assert (some.ticks, some.next) == ([START + HOUR, START + 2 * HOUR], START + 3 * HOUR), "the rest is due still"
+    some = plan_ticks(timing, due, START, now, catch_up=True, max_ticks=2)
+    assert (some.ticks, some.next) == ([START + HOUR, START + 2 * HOUR], START + 3 * HOUR), "the rest is still due"
 
 
-# Once
+# Once per tick
 
 
 async def test_a_new_schedule_waits_for_its_first_tick(connection: Connection) -> None:
     await write(connection)
-    assert 3500 < await tick(connection) <= 3600
+    assert 3500 < await run_due(connection) <= 3600
     row = await read(connection)
     assert row["next_run_at"] == row["created_at"] + HOUR
     assert await jobs(connection) == []
 
 
-async def test_a_tick_inserts_the_job_as_the_schedule_says(connection: Connection) -> None:
+async def test_a_tick_submits_the_job_of_the_schedule(connection: Connection) -> None:
     options: dict[str, Any] = {
         "queue": "q",
         "priority": 5,
@@ -184,7 +109,7 @@ async def test_a_tick_inserts_the_job_as_the_schedule_says(connection: Connectio
     }
     await write(connection, payload='{"a": 1}', timeout_seconds=9, **options)
     due = await make_due(connection)
-    assert await tick(connection) > 0
+    assert await run_due(connection) > 0
     [job] = await jobs(connection)
     names = (
         "job_type",
@@ -205,9 +130,9 @@ async def test_a_tick_inserts_the_job_as_the_schedule_says(connection: Connectio
 
 
 async def test_ten_pods_at_once_run_each_tick_once(database: str, connection: Connection) -> None:
-    """Guarantee: of any number of pods one inserts the job. Fifty schedules, so that they cross each other's way.
+    """Guarantee: of any number of pods, one inserts the job. Fifty schedules make the pods conflict.
 
-    The second net, the jobs' keys, is taken away: it would hide a hole in the first.
+    The index of idempotency keys, a second safeguard, is dropped because it would hide errors of the first.
     """
     await connection.execute("drop index reactor.jobs_idempotency")
     for number in range(50):
@@ -218,7 +143,7 @@ async def test_ten_pods_at_once_run_each_tick_once(database: str, connection: Co
             await connection.execute("update reactor.schedules set next_run_at = clock_timestamp()")
 
             async def until_done(pod: Connection) -> None:
-                while await tick(pod) < 2:
+                while await run_due(pod) < 2:
                     pass
 
             await asyncio.gather(*map(until_done, pods))
@@ -226,12 +151,12 @@ async def test_ten_pods_at_once_run_each_tick_once(database: str, connection: Co
             assert [record["count"] for record in counts] == [turn] * 50
 
 
-async def test_a_pod_killed_between_the_insert_and_the_update_neither_loses_nor_doubles_the_tick(
+async def test_a_pod_killed_between_the_insert_and_the_update_neither_loses_nor_repeats_the_tick(
     database: str, connection: Connection, until: Until
 ) -> None:
     await write(connection)
     await connection.execute(
-        # Without a limit: the tick's own, half a second, would end the victim before we do.
+        # Without this, the lock timeout of run_due would end the transaction first.
         "create function hold() returns trigger language plpgsql set lock_timeout = 0 as "
         "$$ begin perform pg_advisory_xact_lock(1); return new; end $$;"
         "create trigger hold before update of last_run_at on reactor.schedules for each row execute function hold();"
@@ -239,74 +164,74 @@ async def test_a_pod_killed_between_the_insert_and_the_update_neither_loses_nor_
     due = await make_due(connection)
     async with connect(database, name="holder") as holder, connect(database, name="victim") as victim:
         await holder.execute("select pg_advisory_lock(1)")
-        dying = asyncio.create_task(tick(victim))
+        dying = asyncio.create_task(run_due(victim))
         its_session = "from pg_stat_activity where application_name = 'victim' and datname = current_database()"
         await until(lambda: connection.fetchval(f"select wait_event_type = 'Lock' {its_session}"))
-        assert await tick(connection) == 1.0, "somebody else has it: look again soon"
+        assert await run_due(connection) == 1.0, "locked by another pod: retry soon"
         await connection.execute(f"select pg_terminate_backend(pid) {its_session}")
         with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
             await dying
-        # It says goodbye before it lets go of its locks.
+        # The client is disconnected before the session releases its locks.
         await until(lambda: connection.fetchval(f"select not exists (select {its_session})"))
         assert await jobs(connection) == []
         await holder.execute("select pg_advisory_unlock(1)")
-    assert await tick(connection) > 1
+    assert await run_due(connection) > 1
     assert [job["idempotency_key"] for job in await jobs(connection)] == [
         f"schedule:s:{due.astimezone(UTC).isoformat()}"
     ]
-    assert await tick(connection) > 1
+    assert await run_due(connection) > 1
     assert len(await jobs(connection)) == 1
 
 
-async def test_a_next_time_that_is_set_back_runs_nothing_twice(connection: Connection) -> None:
-    """Also when the job's key is free again: it was cancelled, pruned, or is older than the window."""
+async def test_setting_next_run_at_back_repeats_no_tick(connection: Connection) -> None:
+    """Even if the job's key is free again, because it was cancelled, pruned, or is older than the window."""
     await write(connection)
     due = await make_due(connection)
-    await tick(connection)
+    await run_due(connection)
     for tamper in ("select", "update reactor.jobs set idempotency_key = null"):
         await connection.execute(tamper)
         await connection.execute("update reactor.schedules set next_run_at = $1", due - timedelta(days=3))
-        assert await tick(connection) > 1
+        assert await run_due(connection) > 1
         assert len(await jobs(connection)) == 1
     row = await read(connection)
     assert row["next_run_at"] == row["created_at"] + HOUR
 
 
-async def test_a_tick_whose_row_was_reset_is_known_by_its_key(connection: Connection) -> None:
-    """A backup of the table, say: within the window the job answers for its tick."""
+async def test_a_tick_of_a_reset_row_is_recognized_by_its_key(connection: Connection) -> None:
+    """For example after restoring a backup of the table: within the window, the key identifies the tick."""
     await write(connection)
     due = await make_due(connection)
-    await tick(connection)
+    await run_due(connection)
     [job] = await jobs(connection)
     await connection.execute(
         "update reactor.schedules set next_run_at = $1, last_run_at = null, last_job_id = null", due
     )
-    await tick(connection)
+    await run_due(connection)
     assert [job["id"] for job in await jobs(connection)] == [job["id"]]
     assert (await read(connection))["last_job_id"] == job["id"]
 
 
-# What was missed
+# Missed ticks
 
 
-async def test_after_a_gap_it_runs_once_for_all(connection: Connection) -> None:
+async def test_after_a_gap_a_schedule_runs_once(connection: Connection) -> None:
     await write(connection, cron="* * * * *")
     await make_due(connection, ago=timedelta(days=60))
-    assert 0 < await tick(connection) <= 60
+    assert 0 < await run_due(connection) <= 60
     assert len(await jobs(connection)) == 1
     row = await read(connection)
-    assert row["next_run_at"] - row["last_run_at"] == timedelta(minutes=1), "it stands for the newest of them"
+    assert row["next_run_at"] - row["last_run_at"] == timedelta(minutes=1), "it is the job of the newest tick"
 
 
-async def test_with_catch_up_it_runs_once_for_each_in_bounded_transactions(connection: Connection) -> None:
+async def test_with_catch_up_every_missed_tick_runs_in_bounded_transactions(connection: Connection) -> None:
     await write(connection, every=timedelta(minutes=1), catch_up=True)
     await connection.execute(
         "update reactor.schedules set created_at = created_at - interval '250 minutes 30 seconds', "
         "next_run_at = created_at - interval '249 minutes 30 seconds'"
     )
-    assert await tick(connection) == 0, "there is more"
+    assert await run_due(connection) == 0, "more ticks are due"
     assert len(await jobs(connection)) == 100
-    while await tick(connection) == 0:
+    while await run_due(connection) == 0:
         pass
     made = await jobs(connection)
     row = await read(connection)
@@ -315,13 +240,13 @@ async def test_with_catch_up_it_runs_once_for_each_in_bounded_transactions(conne
     assert row["next_run_at"] == row["created_at"] + timedelta(minutes=251)
 
 
-async def test_what_was_missed_while_disabled_is_not_made_up_for(connection: Connection) -> None:
+async def test_ticks_missed_while_disabled_are_skipped(connection: Connection) -> None:
     await write(connection, catch_up=True)
     await make_due(connection, ago=10 * HOUR)
     assert await disable(connection, "s", ANNE)
-    assert await tick(connection) == float("inf")
+    assert await run_due(connection) == float("inf")
     assert not await enable(connection, "s", ANNE)
-    assert await tick(connection) > 3000
+    assert await run_due(connection) > 3000
     assert await jobs(connection) == []
 
 
@@ -329,15 +254,15 @@ async def test_an_exclusive_schedule_skips_a_tick_while_its_job_is_unfinished(co
     await write(connection, scope="x", exclusive=True)
     for _ in range(3):
         await make_due(connection)
-        await tick(connection)
+        await run_due(connection)
     [job] = await jobs(connection)
     await connection.execute("select reactor.cancel($1, 'x')", [job["id"]])
     await make_due(connection)
-    await tick(connection)
+    await run_due(connection)
     assert len(await jobs(connection)) == 2
 
 
-async def test_an_open_transaction_on_an_exclusive_scope_holds_up_one_schedule_only(
+async def test_an_open_transaction_on_an_exclusive_scope_blocks_one_schedule_only(
     database: str, connection: Connection
 ) -> None:
     await write(connection, "a", scope="x", exclusive=True)
@@ -346,42 +271,42 @@ async def test_an_open_transaction_on_an_exclusive_scope_holds_up_one_schedule_o
         await producer.execute("insert into reactor.jobs (job_type, scope, exclusive) values ('work', 'x', true)")
         await make_due(connection, "a")
         await make_due(connection, "b")
-        assert await tick(connection) == 1.0
+        assert await run_due(connection) == 1.0
         assert (len(await jobs(connection, "a")), len(await jobs(connection, "b"))) == (0, 1)
         await producer.execute("delete from reactor.jobs where scope = 'x'")
-    await tick(connection)
+    await run_due(connection)
     assert len(await jobs(connection, "a")) == 1
 
 
-# What is wrong
+# Invalid schedules
 
 
-async def test_a_schedule_that_is_wrong_is_reported_and_stops_no_other(connection: Connection) -> None:
+async def test_an_invalid_schedule_is_reported_and_does_not_stop_others(connection: Connection) -> None:
     await write(connection, "bad cron", cron="61 * * * *")
     await write(connection, "bad zone", cron="0 3 * * *", timezone="Mars/Olympus")
     await write(connection, "good", cron="* * * * *")
-    assert 0 < await tick(connection) <= 60
+    assert 0 < await run_due(connection) <= 60
     listed = {schedule["name"]: schedule["error"] for schedule in await list_schedules(connection)}
     assert "Bad minute" in listed["bad cron"]
     assert "'Mars/Olympus'" in listed["bad zone"]
     assert listed["good"] is None
     await connection.execute("update reactor.schedules set timezone = 'Europe/Zurich' where name = 'bad zone'")
-    await tick(connection)
+    await run_due(connection)
     row = await read(connection, "bad zone")
     assert row["error"] is None
     assert row["next_run_at"] is not None
 
 
-async def test_a_worker_that_starts_reads_again_what_could_not_be_read(connection: Connection) -> None:
-    """It may have a newer list of time zones."""
+async def test_a_starting_worker_rereads_invalid_schedules(connection: Connection) -> None:
+    """The new process may know more time zones."""
     await write(connection, cron="0 3 * * *", timezone="Mars/Olympus")
-    await tick(connection)
+    await run_due(connection)
     assert (await read(connection))["error"]
     await declare(connection, [])
     assert (await read(connection))["error"] is None
 
 
-async def test_a_refused_job_is_reported_and_stops_no_other(connection: Connection) -> None:
+async def test_a_refused_job_is_reported_and_does_not_stop_others(connection: Connection) -> None:
     await connection.execute(
         "create function no() returns trigger language plpgsql as $$ begin raise exception 'not today'; end $$;"
         "create trigger no before insert on reactor.jobs for each row when (new.queue = 'no') execute function no();"
@@ -391,14 +316,14 @@ async def test_a_refused_job_is_reported_and_stops_no_other(connection: Connecti
     for _ in range(2):
         await make_due(connection, "a")
         await make_due(connection, "b")
-        assert await tick(connection) > 1
+        assert await run_due(connection) > 1
         row = await read(connection, "a")
         assert "not today" in row["error"]
-        assert row["next_run_at"] is not None, "the next tick tries again"
+        assert row["next_run_at"] is not None, "the next tick is tried"
     assert len(await jobs(connection, "b")) == 2
     await connection.execute("drop trigger no on reactor.jobs")
     await make_due(connection, "a")
-    await tick(connection)
+    await run_due(connection)
     assert (await read(connection, "a"))["error"] is None
 
 
@@ -412,32 +337,32 @@ async def test_a_refused_job_is_reported_and_stops_no_other(connection: Connecti
         ({"tags": ["t"] * 50}, "too many tags"),
     ],
 )
-async def test_the_table_refuses_what_makes_no_sense(connection: Connection, columns: dict[str, Any], why: str) -> None:
+async def test_the_table_refuses_invalid_schedules(connection: Connection, columns: dict[str, Any], why: str) -> None:
     with pytest.raises(asyncpg.CheckViolationError, match=why):
         await write(connection, **columns)
 
 
-async def test_the_table_refuses_months(connection: Connection) -> None:
-    """They have no fixed length; Python would take them for 30 days."""
+async def test_the_table_refuses_intervals_of_months(connection: Connection) -> None:
+    """They have no fixed length; Python would read them as 30 days."""
     with pytest.raises(asyncpg.CheckViolationError, match="can't run every 1 mon"):
         await connection.execute("insert into reactor.schedules (name, job_type, every) values ('s', 'a', '1 month')")
 
 
-# In code
+# Declarations in code
 
 
-async def test_declared_schedules_are_written_once_and_operators_switches_stay(
+async def test_declared_schedules_are_written_once_and_keep_the_operators_changes(
     connection: Connection, registry: Registry
 ) -> None:
     registry.schedule("nightly", "work", cron="0 3 * * *", timezone="Europe/Zurich", payload={"a": 1}, tags=["t"])
     registry.schedule("often", "work", every=timedelta(minutes=5), scope="x", exclusive=True)
     await declare(connection, registry.schedules)
-    await tick(connection)
+    await run_due(connection)
     await disable(connection, "nightly", ANNE)
     version = "select array_agg(xmin::text order by name) from reactor.schedules"
     before = await connection.fetchval(version)
     await declare(connection, registry.schedules)
-    assert await connection.fetchval(version) == before, "nothing differs: nothing is written"
+    assert await connection.fetchval(version) == before, "nothing is written without a difference"
     changed = Registry()
     changed.schedule("nightly", "work", cron="0 4 * * *", timezone="Europe/Zurich")
     await declare(connection, changed.schedules)
@@ -445,15 +370,23 @@ async def test_declared_schedules_are_written_once_and_operators_switches_stay(
     assert (row["cron"], row["enabled"], row["next_run_at"], row["payload"]) == ("0 4 * * *", False, None, "{}")
     often = await read(connection, "often")
     assert (often["every"], often["scope"], often["exclusive"]) == (timedelta(minutes=5), "x", True)
-    assert often["next_run_at"] is not None, "what is declared no more stays"
+    assert often["next_run_at"] is not None, "a schedule that is no longer declared is kept"
+
+
+def test_the_options_are_the_optional_fields_of_a_schedule() -> None:
+    fields = get_type_hints(Schedule)
+    assert get_type_hints(ScheduleOptions) == {
+        name: fields[name] for name in fields if name not in ("name", "job_type")
+    }
+    assert not ScheduleOptions.__required_keys__
 
 
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"cron": "0 25 * * *"}, "'nightly' can't be used: '0 25 \\* \\* \\*' is no cron expression"),
+        ({"cron": "0 25 * * *"}, "'nightly' can't be used: '0 25 \\* \\* \\*' is not a cron expression"),
         ({"cron": "0 3 * * *", "timezone": "Zurich"}, "no time zone 'Zurich'"),
-        ({"every": 0.1}, "too often"),
+        ({"every": 0.1}, "too short"),
         ({}, "either cron or every"),
         ({"every": 60, "payload": {"a": object()}}, "not JSON serializable"),
         ({"every": 60, "exclusive": True}, "no scope"),
@@ -462,28 +395,28 @@ async def test_declared_schedules_are_written_once_and_operators_switches_stay(
         ({"every": 60, "max_attempts": 0}, "max_attempts"),
         ({"every": 60, "timeout_seconds": 0}, "timeout_seconds"),
         ({"every": 60, "tags": ["t"] * 50}, "too many tags"),
-        ({"every": 60, "queue": ""}, "'' is no name"),
+        ({"every": 60, "queue": ""}, "'' is not a valid name"),
     ],
 )
-def test_a_declaration_that_makes_no_sense_is_refused_where_it_is_written(options: dict[str, Any], why: str) -> None:
+def test_an_invalid_declaration_is_refused_immediately(options: dict[str, Any], why: str) -> None:
     with pytest.raises(ScheduleInvalid, match=why):
         Registry().schedule("nightly", "work", **options)
 
 
-def test_a_name_is_given_once() -> None:
+def test_a_schedule_name_must_be_unique() -> None:
     registry = Registry()
     registry.schedule("s", "work", every=60)
     with pytest.raises(ScheduleTwice):
         registry.schedule("s", "work", every=60)
 
 
-# In pods
+# Pods
 
 
 async def test_a_hand_written_row_is_noticed_without_waiting_for_the_poll(
     database: str, connection: Connection, registry: Registry, until: Until
 ) -> None:
-    """And a changed one. The poller is off: it is the notification that does it."""
+    """A changed row too. Polling is off, so the notification does it."""
     async with Reactor(database, registry=registry, poll_seconds=0) as reactor:
         await until(lambda: reactor.is_well)
         await write(connection)
@@ -511,12 +444,12 @@ async def test_without_notifications_the_poll_finds_a_schedule(
         await until(lambda: jobs(connection))
 
 
-async def test_the_alarm_rings_at_each_tick(
+async def test_a_worker_wakes_up_at_each_tick(
     database: str, connection: Connection, registry: Registry, until: Until
 ) -> None:
-    """Two pods, no poller: every second one job, on time, and not early.
+    """Two pods without polling run one job every second, on time and not early.
 
-    A machine that stands still for a second may miss a tick; three in a row come on time soon after.
+    A machine that stalls for a second may miss a tick, so the test waits for three ticks in a row.
     """
     registry.schedule("s", "work", every=1)
     async with (
@@ -527,16 +460,18 @@ async def test_the_alarm_rings_at_each_tick(
 
         async def three_in_a_row() -> bool:
             made = [(tick_of(job), job["created_at"]) for job in await jobs(connection)]
-            assert all(moment <= created for moment, created in made), "it came early"
-            assert len({moment for moment, _ in made}) == len(made), "it came twice"
+            assert all(moment <= created for moment, created in made), "a job was early"
+            assert len({moment for moment, _ in made}) == len(made), "a tick was repeated"
             on_time = {moment for moment, created in made if created - moment < SECOND}
             return any({moment, moment + SECOND, moment + 2 * SECOND} <= on_time for moment in on_time)
 
         await until(three_in_a_row)
 
 
-async def test_a_pod_without_room_still_runs_schedules(database: str, connection: Connection, until: Until) -> None:
-    """The job is for whoever has room."""
+async def test_a_pod_without_free_slots_still_runs_schedules(
+    database: str, connection: Connection, until: Until
+) -> None:
+    """The submitted job is run by another pod."""
     registry, release = Registry(), asyncio.Event()
 
     @registry.register("work")
@@ -553,7 +488,7 @@ async def test_a_pod_without_room_still_runs_schedules(database: str, connection
         release.set()
 
 
-async def test_claims_go_on_where_schedules_can_not_be_run(
+async def test_claims_continue_if_schedules_can_not_be_run(
     database: str, connection: Connection, registry: Registry, until: Until
 ) -> None:
     await connection.execute("alter table reactor.schedules rename column enabled to disabled")
@@ -564,10 +499,10 @@ async def test_claims_go_on_where_schedules_can_not_be_run(
     await connection.execute("alter table reactor.schedules rename column disabled to enabled")
 
 
-async def test_a_worker_process_writes_what_its_app_declares_and_runs_it(
+async def test_a_worker_process_saves_and_runs_the_schedules_of_its_app(
     connection: Connection, start_pod: Callable[..., Awaitable[Any]], until: Until
 ) -> None:
-    """One with --once writes it too, but leaves the ticks to those that stay."""
+    """A worker with --once writes them too, but runs no ticks."""
     pod = await start_pod("--app=pod_schedules", "--once", ready=False)
     assert await pod.exit_code() == 0
     assert (await read(connection))["next_run_at"] is None
@@ -582,12 +517,12 @@ async def test_a_worker_process_writes_what_its_app_declares_and_runs_it(
 # Operators
 
 
-async def test_operators_actions_are_noted(connection: Connection) -> None:
+async def test_actions_on_schedules_are_audited(connection: Connection) -> None:
     await write(connection)
     await disable(connection, "s", ANNE)
     job_id, outcome = await run(connection, "s", ANNE)
     assert (outcome, [job["id"] for job in await jobs(connection)]) == ("created", [job_id])
-    assert (await read(connection))["last_run_at"] is None, "it was no tick"
+    assert (await read(connection))["last_run_at"] is None, "a manual run is not a tick"
     await enable(connection, "s", ANNE)
     await remove(connection, "s", ANNE)
     for act in (enable, disable, remove, run):
@@ -605,12 +540,12 @@ async def test_operators_actions_are_noted(connection: Connection) -> None:
     assert {(note["who"], note["target"]) for note in notes} == {("anne", "s")}
 
 
-async def test_a_worker_role_may_do_all_of_this(connection: Connection, registry: Registry) -> None:
+async def test_the_worker_role_may_manage_schedules(connection: Connection, registry: Registry) -> None:
     registry.schedule("s", "work", every=60)
     await connection.execute("set role reactor_worker")
     await declare(connection, registry.schedules)
     await make_due(connection)
-    await tick(connection)
+    await run_due(connection)
     await disable(connection, "s", ANNE)
     await run(connection, "s", ANNE)
     await remove(connection, "s", ANNE)

@@ -1,0 +1,36 @@
+"""Inserts, claims and settles jobs directly, without a pod."""
+
+from typing import Any
+
+from reactor.database.connection import Connection
+from reactor.job import Job
+from reactor.lifecycle.claim import claim_one
+from reactor.lifecycle.lease import Worker
+from reactor.lifecycle.settle import settle
+from reactor.outcome import Ending, Outcome
+
+
+async def insert(connection: Connection, *, after: list[int] | None = None, **columns: Any) -> int:
+    """Inserts a job of the type `work`, unless `columns` has another, and returns its id."""
+    columns = {"job_type": "work"} | columns
+    names, parameters = ", ".join(columns), ", ".join(f"${n}" for n in range(1, len(columns) + 1))
+    async with connection.transaction():
+        statement = f"insert into reactor.jobs ({names}) values ({parameters}) returning id"
+        job_id: int = await connection.fetchval(statement, *columns.values())
+        await connection.executemany(
+            "insert into reactor.dependencies (job_id, depends_on) values ($1, $2)",
+            [(job_id, other) for other in after or []],
+        )
+    return job_id
+
+
+async def claim(connection: Connection, worker: Worker, job_id: int) -> Job:
+    job = await claim_one(connection, worker, job_id)
+    assert job, f"job {job_id} can't be claimed"
+    return job
+
+
+async def run(connection: Connection, worker: Worker, job_id: int, outcome: Outcome) -> None:
+    """Claims a job and settles it with the outcome."""
+    job = await claim(connection, worker, job_id)
+    assert await settle(connection, [Ending(job.id, job.attempt_id, outcome)])
