@@ -201,7 +201,7 @@ async def test_the_whole_plan_and_the_progress_are_seen_by_others(
             if name == "b":
                 raise ValueError("b")
             if name == "c":
-                await ctx.confirm()  # what was said before is written by now
+                await ctx.progress()  # earlier reports are written by now
                 now = await row(job.id)
                 seen["c"] = await steps(connection), now["progress"], now["status_message"]
 
@@ -520,17 +520,17 @@ async def claimed(connection: Connection, worker: Worker) -> Job:
 async def test_a_stale_attempt_writes_no_step(connection: Connection, claimed: Job) -> None:
     """Guarantee 3: neither a plan nor a state; of two attempts in one batch only the one that holds its job."""
     stale, own = uuid4(), claimed.attempt_id
-    assert not await plan_steps(connection, claimed.id, stale, {"a": 0}, begun=False)
+    assert not await plan_steps(connection, claimed.id, stale, {"a": 0}, started=False)
     assert await steps(connection) == {}
-    assert await plan_steps(connection, claimed.id, own, {"a": 0, "b": 1}, begun=False)
-    assert not await plan_steps(connection, claimed.id, stale, {"a": 5}, begun=True)
+    assert await plan_steps(connection, claimed.id, own, {"a": 0, "b": 1}, started=False)
+    assert not await plan_steps(connection, claimed.id, stale, {"a": 5}, started=True)
     records = [
         Record(claimed.id, stale, "a", StepState.FAILED),
         Record(claimed.id, own, "b", StepState.COMPLETED, '{"x": 1}'),
     ]
     assert await record_steps(connection, records) == {own}
     assert await steps(connection) == {"a": "pending", "b": "completed"}
-    assert await plan_steps(connection, claimed.id, own, {"b": 7}, begun=True)
+    assert await plan_steps(connection, claimed.id, own, {"b": 7}, started=True)
     assert await steps(connection) == {"a": "pending", "b": "completed"}, "a completed step was started anew"
 
 
@@ -539,13 +539,13 @@ async def test_a_cancel_at_the_same_moment_is_waited_for(
     database: str, connection: Connection, claimed: Job, write: str, until: Until
 ) -> None:
     """Guarantee 3: the row is locked, not only looked at. Else the step could be written after the cancel was done."""
-    await plan_steps(connection, claimed.id, claimed.attempt_id, {"a": 0}, begun=False)
+    await plan_steps(connection, claimed.id, claimed.attempt_id, {"a": 0}, started=False)
     async with connect(database, name="canceller") as canceller, connect(database, name="writer") as writer:
         async with canceller.transaction():
             await canceller.execute("select from reactor.cancel(array[$1::bigint], 'by hand')", claimed.id)
             if write == "plan":
                 writing = asyncio.create_task(
-                    plan_steps(writer, claimed.id, claimed.attempt_id, {"a": 0, "b": 1}, begun=True)
+                    plan_steps(writer, claimed.id, claimed.attempt_id, {"a": 0, "b": 1}, started=True)
                 )
             else:
                 record = Record(claimed.id, claimed.attempt_id, "a", StepState.COMPLETED)

@@ -13,6 +13,7 @@ import pytest
 from reactor import Completed, Context, Fail, Job, Partial, Registry, Retry, Snooze, SyncContext, submit
 from reactor.database import statements
 from reactor.database.connection import Connection, connect
+from reactor.handlers.transaction import Transaction
 from reactor.job import JobState
 from reactor.testing import run_until_idle
 from reactor.worker.claim_loop import Runner
@@ -514,7 +515,7 @@ async def test_a_connection_that_is_lost_in_the_middle_costs_no_attempt(
         runs.append(job.attempts)
         first = len(runs) == 1
         if first and when == "before it begins":
-            await ctx._services.pool.release(await ctx._services.pool.acquire())
+            await ctx.pool.release(await ctx.pool.acquire())
             await ledger.connection.execute(TERMINATE)
         async with ctx.transaction() as connection:
             await connection.execute(WRITE, "data")
@@ -608,7 +609,7 @@ async def test_a_timeout_that_meets_the_commit_does_not_run_the_handler_again(
         runs.append(job.attempts)
         async with ctx.transaction() as connection:
             await connection.execute(WRITE, "data")
-        monkeypatch.setattr(type(ctx._transaction), "commit", slow_and_lost)
+        monkeypatch.setattr(Transaction, "commit", slow_and_lost)
 
     after = await ledger.ran()
     monkeypatch.undo()
