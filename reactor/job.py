@@ -1,12 +1,9 @@
 """A job as its handler sees it, and the states it goes through."""
 
-import json
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 from uuid import UUID
-
-import asyncpg
 
 
 class JobState(StrEnum):
@@ -45,9 +42,3 @@ class Job(NamedTuple):
     created_at: datetime
     started_at: datetime
     locked_at: datetime
-
-    @classmethod
-    def from_record(cls, record: asyncpg.Record) -> "Job":
-        identity, job_type, payload, *rest = record
-        # A connection may have a codec for jsonb, or not.
-        return cls(identity, job_type, json.loads(payload) if isinstance(payload, str) else payload, *rest)

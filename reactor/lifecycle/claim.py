@@ -1,5 +1,7 @@
 """Takes due jobs for a worker, each at most once."""
 
+import json
+
 import asyncpg
 
 from reactor.database import statements
@@ -44,10 +46,16 @@ async def _readable(connection: Connection, records: list[asyncpg.Record]) -> li
     jobs, unreadable = [], []
     for record in records:
         try:
-            jobs.append(Job.from_record(record))
+            jobs.append(_job(record))
         except (ValueError, RecursionError) as error:
             failure = Failed(f"The payload can't be read: {error}")
             unreadable.append(Ending(record["id"], record["attempt_id"], failure))
     if unreadable:
         await settle(connection, unreadable)
     return jobs
+
+
+def _job(record: asyncpg.Record) -> Job:
+    identity, job_type, payload, *rest = record
+    # A connection may have a codec for jsonb, or not.
+    return Job(identity, job_type, json.loads(payload) if isinstance(payload, str) else payload, *rest)

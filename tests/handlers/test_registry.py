@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 import reactor
 from reactor import Context, Job, Registry, SyncContext
-from reactor.errors import AppInvalid, HandlerInvalid, HandlerTwice, HandlerUnknown, ReactorError
+from reactor.errors import AppInvalid, HandlerContextWrong, HandlerInvalid, HandlerTwice, HandlerUnknown, ReactorError
 from reactor.handlers import registry
 from reactor.handlers.registry import default, load
 
@@ -121,7 +121,7 @@ class Callee:
     [
         (generates, "it is a generator"),
         (generates_too, "it is a generator"),
-        (wants_more, "its parameter 'colour'"),
+        (wants_more, "unsupported parameter 'colour'"),
         (wants_any, "its parameter 'args'"),
         (wants_named, "its parameter 'kwargs'"),
         (wants_by_name, "its parameter 'ctx' can't be given by position"),
@@ -140,6 +140,74 @@ def test_a_function_that_can_not_be_a_handler_is_refused_saying_why(
         registry.register("work")(function)
     assert refused.value.remedy
     assert registry.is_empty
+
+
+async def async_with_sync_context(job: Job, ctx: SyncContext) -> None: ...
+
+
+def thread_with_async_context(job: Job, ctx: Context) -> None: ...
+
+
+async def async_with_either(ctx: Context | SyncContext) -> None: ...
+
+
+def thread_with_either(ctx: Context | SyncContext) -> None: ...
+
+
+async def async_with_optional(ctx: SyncContext | None) -> None: ...
+
+
+async def async_by_annotation(surroundings: SyncContext) -> None: ...
+
+
+def thread_with_hidden_name(ctx: hidden.Context) -> None:  # type: ignore[name-defined]  # noqa: F821
+    """As after `if TYPE_CHECKING: import …`."""
+
+
+@pytest.mark.parametrize(
+    ("function", "complaint", "remedy"),
+    [
+        (
+            async_with_sync_context,
+            "async def, but its parameter 'ctx' is annotated with SyncContext",
+            "Annotate it with Context,",
+        ),
+        (
+            async_with_optional,
+            "async def, but its parameter 'ctx' is annotated with SyncContext",
+            "Annotate it with Context,",
+        ),
+        (
+            async_by_annotation,
+            "async def, but its parameter 'surroundings' is annotated with SyncContext",
+            "Annotate it with Context,",
+        ),
+        (
+            thread_with_async_context,
+            "plain def, but its parameter 'ctx' is annotated with Context",
+            "Annotate it with SyncContext,",
+        ),
+        (
+            thread_with_hidden_name,
+            "plain def, but its parameter 'ctx' is annotated with Context",
+            "Annotate it with SyncContext,",
+        ),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_handler_with_the_wrong_context_is_refused_saying_which_to_use(
+    registry: Registry, function: Any, complaint: str, remedy: str
+) -> None:
+    with pytest.raises(HandlerContextWrong, match=complaint) as refused:
+        registry.register("work")(function)
+    assert refused.value.remedy.startswith(remedy)
+    assert registry.is_empty
+
+
+@pytest.mark.parametrize("function", [async_with_either, thread_with_either])
+def test_a_handler_that_takes_either_context_is_accepted(registry: Registry, function: Any) -> None:
+    registry.register("work")(function)
+    assert not registry.is_empty
 
 
 async def by_names(ctx, job, payload):  # type: ignore[no-untyped-def]
