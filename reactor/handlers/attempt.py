@@ -34,7 +34,7 @@ class Services:
 
 
 class Phase(Enum):
-    """READY → RUNNING → CLOSING → ENDED. A handler that does not stop is ABANDONED; it closes if it stops after all."""
+    """READY → RUNNING → CLOSING → ENDED. A handler that does not stop is ABANDONED; if it stops after all, CLOSING."""
 
     READY = "claimed, and its handler not called yet"
     RUNNING = "its handler runs"
@@ -141,8 +141,8 @@ class Attempt:
 
     @property
     def can_be_cancelled(self) -> bool:
-        """Not before its first step, which would never come; nor while it closes: its end is being written, and that
-        the database does not list it as held any more is no reason to stop it then."""
+        """Not before its first step, which would never come; nor while it closes: its end is being written,
+        and a job that is missing from the database's list of claims may be missing because of that."""
         return self.phase is Phase.RUNNING or self.phase is Phase.ABANDONED
 
     @property

@@ -240,7 +240,7 @@ class Slots:
         execution.timer = self._loop.call_later(_GIVE_UP_SECONDS, self._give_up, execution)
 
     def _give_up(self, execution: Execution) -> None:
-        """A thread can't be ended, and a coroutine may not want to: the job goes on without this attempt."""
+        """A thread can't be ended, and a coroutine may not want to: the job continues without this attempt."""
         job = execution.job
         log.error(
             "a handler does not stop", job_id=job.id, job_type=job.job_type, timeout_seconds=execution.timeout_seconds
