@@ -666,8 +666,8 @@ async def test_children_with_keys_and_exclusive_scopes_join_what_there_is(
     assert (kept["id"], kept["parent_id"]) == (held.id, None)
     assert [c["parent_id"] for c in children] == [after["id"]] * 3
     assert [c["pipeline_id"] for c in children] == [after["pipeline_id"], after["pipeline_id"], other]
-    [told] = [event for event in events if event["event"].startswith("chained jobs left out")]
-    assert (told["job_id"], told["taken_by"]) == (after["id"], [children[1]["id"]])
+    [logged] = [event for event in events if event["event"] == "chained jobs left out"]
+    assert (logged["job_id"], logged["busy_with"]) == (after["id"], [children[1]["id"]])
 
 
 async def test_no_child_and_many_children_are_counted(ledger: Ledger, registry: Registry) -> None:
