@@ -1,5 +1,6 @@
 """The repository keeps its own rules."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -55,6 +56,14 @@ def test_nothing_refers_to_this_workplace() -> None:
     for path in tracked():
         if path.suffix not in (".png", ".ico") and path.name not in ("Makefile", Path(__file__).name):
             assert forbidden.findall(path.read_text()) == [], path
+
+
+def test_no_cycle_hides_behind_type_checking() -> None:
+    """Modules of our own are imported where they are used, or not at all."""
+    for path in [*(ROOT / "reactor").rglob("*.py"), *(ROOT / "http").rglob("*.py")]:
+        for block in ast.walk(ast.parse(path.read_text())):
+            if isinstance(block, ast.If) and "TYPE_CHECKING" in ast.unparse(block.test):
+                assert "reactor" not in "".join(map(ast.unparse, block.body)), path
 
 
 @pytest.mark.parametrize("name", ["requirements.lock", "requirements-dev.lock"])

@@ -70,7 +70,7 @@ def test_a_registry_of_its_own_is_apart_from_the_programs(registry: Registry) ->
         ({"job_type": "x" * 201}, "is not a valid job_type"),
         ({"job_type": "a\nb"}, "is not a valid job_type"),
         ({"job_type": " a"}, "is not a valid job_type"),
-        ({"job_type": 5}, "is given no job_type"),
+        ({"job_type": 5}, "has no job_type"),
         ({"max_attempts": 0}, "max_attempts is less than 1"),
         ({"timeout_seconds": 0}, "timeout_seconds is not a positive number"),
         ({"timeout_seconds": float("nan")}, "timeout_seconds is not a positive number"),
