@@ -43,6 +43,10 @@ class Phase(Enum):
     ENDED = "nothing can be done through it any more"
 
 
+# Python 3.11 finds a name of the module ten times as fast as the member of an enum, and each attempt needs three.
+_READY, _RUNNING, _ABANDONED, _CLOSING, _ENDED = Phase
+
+
 class Stop(Enum):
     """Why an attempt must stop."""
 
@@ -74,7 +78,7 @@ class Attempt:
     def __init__(self, job: Job, services: Services) -> None:
         self.job = job
         self.services = services
-        self.phase = Phase.READY
+        self.phase: Phase = _READY
         self.stop_because: Stop | None = None
         self.is_lost = False
         """The database says that the job is not this attempt's any more."""
@@ -111,20 +115,20 @@ class Attempt:
 
     def start(self) -> None:
         """The handler is about to be called."""
-        self.phase = Phase.RUNNING
+        self.phase = _RUNNING
 
     def abandon(self) -> None:
         """The handler does not stop; an attempt that is closing has no handler to wait for."""
-        if self.phase is Phase.RUNNING:
-            self.phase = Phase.ABANDONED
+        if self.phase is _RUNNING:
+            self.phase = _ABANDONED
 
     def close(self) -> None:
         """The handler has stopped."""
-        self.phase = Phase.CLOSING
+        self.phase = _CLOSING
 
     def end(self) -> None:
         """What the handler left behind, a task perhaps, gets nothing more from here."""
-        self.phase = Phase.ENDED
+        self.phase = _ENDED
 
     def repeat(self) -> "Attempt":
         """For calling the handler once more: nothing that the first call did, or left behind, reaches the second."""
@@ -143,15 +147,15 @@ class Attempt:
     def can_be_cancelled(self) -> bool:
         """Not before its first step, which would never come; nor while it closes: its end is being written,
         and a job that is missing from the database's list of claims may be missing because of that."""
-        return self.phase is Phase.RUNNING or self.phase is Phase.ABANDONED
+        return self.phase is _RUNNING or self.phase is _ABANDONED
 
     @property
     def is_abandoned(self) -> bool:
-        return self.phase is Phase.ABANDONED
+        return self.phase is _ABANDONED
 
     @property
     def is_stopping(self) -> bool:
-        return self.stop_because is not None or self.is_lost or self.phase is Phase.ENDED
+        return self.stop_because is not None or self.is_lost or self.phase is _ENDED
 
     def check(self) -> None:
         """Raises Cancelled if this attempt must stop."""
@@ -159,7 +163,7 @@ class Attempt:
             raise Cancelled(self.stop_because.value)
         if self.is_lost:
             raise Cancelled("The job was taken from this attempt.")
-        if self.phase is Phase.ENDED:
+        if self.phase is _ENDED:
             raise Cancelled("The attempt has ended.")
 
     def check_held(self, is_held: bool) -> None:

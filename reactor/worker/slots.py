@@ -29,6 +29,7 @@ from reactor.worker.running_attempts import RunningAttempts
 log = get_logger(__name__)
 _log_level = logging.getLogger(__name__)
 
+_INTERRUPTED = End.INTERRUPTED  # looked up for every job, and slow as the member of an enum
 Waiter: TypeAlias = "asyncio.Future[JobState | None]"
 
 # For a handler that must stop to do so.
@@ -161,14 +162,14 @@ class Slots:
             # A bug of ours must not cost more than the attempt.
             log.exception("internal error in attempt", job_id=execution.job.id)
             end = Ending(execution.job.id, execution.job.attempt_id, Errored(describe(error), 1.0))
-        if end is not End.INTERRUPTED:  # it would have taken longer
+        if end is not _INTERRUPTED:  # it would have taken longer
             self._counts.took(execution.job.job_type, time.monotonic() - started)
         self._on_end(execution, end)
 
     def _on_end(self, execution: Execution, end: Ending | JobState | End) -> None:
         job = execution.job
         del self._active[job.attempt_id]
-        if end is not End.INTERRUPTED:  # else the release of our claims must know that it had started
+        if end is not _INTERRUPTED:  # else the release of our claims must know that it had started
             self._running.leave(execution.entry)
         if execution.timer is not None:
             execution.timer.cancel()
