@@ -28,8 +28,7 @@ from reactor.lifecycle.lease import Worker, register_worker
 from reactor.log import get_logger
 from reactor.testing import Databases, quick_folder, server_for_tests
 from reactor.worker.claim_loop import Plan, Runner
-from reactor_http.app import create_app
-from reactor_http.state import Edge
+from tests.support.http_app import make_app
 from tests.support.logs import whole_lines
 from tests.support.pods import Pod, StartPod
 from tests.support.servers import Server, StartServer
@@ -73,10 +72,7 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _patience_with_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Servers in this process give up on a database that does not answer within seconds. Here it is only slow."""
-    monkeypatch.setattr(Edge, "connect_seconds", 20.0)
-    monkeypatch.setattr("reactor_http.server.health._DATABASE_SECONDS", 20.0)
-    monkeypatch.setattr("reactor_http.stream.streams._JOIN_SECONDS", 20.0)
+    """Streams in this process report a database that does not answer within seconds. Here it is only slow."""
     monkeypatch.setattr("reactor.feed.poller._STALE_SECONDS", 60.0)
 
 
@@ -273,9 +269,9 @@ def events(monkeypatch: pytest.MonkeyPatch) -> Iterator[Events]:
 @pytest.fixture
 async def app(database: str) -> AsyncIterator[Starlette]:
     """The HTTP application on this test's database."""
-    app = create_app(database)
+    app = make_app(database)
     yield app
-    await app.state.edge.close()
+    await app.state.reactor.close()
 
 
 @pytest.fixture
