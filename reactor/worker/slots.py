@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -32,14 +33,20 @@ _log_level = logging.getLogger(__name__)
 _INTERRUPTED = End.INTERRUPTED  # looked up for every job, and slow as the member of an enum
 Waiter: TypeAlias = "asyncio.Future[JobState | None]"
 
-# For a handler that must stop to do so.
-_GIVE_UP_SECONDS = 2.0
-# After that the supervisor considers the event loop blocked, and ends the process.
-_BLOCKED_SECONDS = 3.0
-_LEAVE_SECONDS = 0.2
+
+@dataclass(frozen=True)
+class Timings:
+    give_up_seconds: float = 2.0
+    """From a handler's timeout until the job continues without it."""
+    blocked_seconds: float = 3.0
+    """After that the supervisor considers the event loop blocked, and ends the process."""
+    leave_seconds: float = 0.2
+    """For tasks to end when the process does."""
 
 
 class Slots:
+    timings = Timings()
+
     def __init__(
         self,
         worker: Worker,
@@ -134,7 +141,9 @@ class Slots:
             execution.attempt.abandon()
             execution.stop(Stop.SHUTDOWN)
         if left:
-            await asyncio.wait([execution.task for execution in left if execution.task], timeout=_LEAVE_SECONDS)
+            await asyncio.wait(
+                [execution.task for execution in left if execution.task], timeout=self.timings.leave_seconds
+            )
 
     # One attempt
 
@@ -148,8 +157,9 @@ class Slots:
         if execution.timeout_seconds is None:
             execution.entry = self._running.enter(job.attempt_id)
         else:
-            blocked = time.monotonic() + execution.timeout_seconds + _GIVE_UP_SECONDS + _BLOCKED_SECONDS
-            execution.entry = self._running.enter(job.attempt_id, blocked)
+            margin = self.timings.give_up_seconds + self.timings.blocked_seconds
+            deadline = time.monotonic() + execution.timeout_seconds + margin
+            execution.entry = self._running.enter(job.attempt_id, deadline)
             execution.timer = self._loop.call_later(execution.timeout_seconds, self._time_out, execution)
         execution.task = self._loop.create_task(self._run(execution))
 
@@ -238,7 +248,7 @@ class Slots:
 
     def _time_out(self, execution: Execution) -> None:
         execution.stop(Stop.TIMEOUT)
-        execution.timer = self._loop.call_later(_GIVE_UP_SECONDS, self._give_up, execution)
+        execution.timer = self._loop.call_later(self.timings.give_up_seconds, self._give_up, execution)
 
     def _give_up(self, execution: Execution) -> None:
         """A thread can't be ended, and a coroutine may not want to: the job continues without this attempt."""

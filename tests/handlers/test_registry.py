@@ -240,7 +240,7 @@ class Service:
         (Service().method, ["job"]),
     ],
 )
-def test_a_handler_is_given_what_its_parameters_ask_for(
+def test_a_handler_gets_arguments_by_annotation_or_name(
     registry: Registry, function: Callable[..., Any], given: list[object]
 ) -> None:
     """By their types, which are text in this module, or else by their names."""
@@ -309,7 +309,7 @@ def test_an_app_that_is_not_there_is_said_to_be_missing(module: Callable[[str, s
 
 
 @pytest.mark.parametrize("app", ["", ".handlers", "handlers.", "my handlers", "a/b.py"])
-def test_what_is_no_modules_name_is_refused_and_not_raised(module: Callable[[str, str], str], app: str) -> None:
+def test_an_invalid_module_name_is_refused(module: Callable[[str, str], str], app: str) -> None:
     with pytest.raises(AppInvalid):
         load(app, Registry())
 

@@ -189,7 +189,7 @@ async def test_no_more_run_at_once_than_allowed(
     assert most == at_once
 
 
-async def test_the_whole_plan_and_the_progress_are_seen_by_others(
+async def test_clients_see_the_whole_plan_and_its_progress(
     database: str, registry: Registry, connection: Connection, row: Row
 ) -> None:
     """J4: total, completed, failed and the current one, while it runs."""
@@ -212,7 +212,7 @@ async def test_the_whole_plan_and_the_progress_are_seen_by_others(
     assert seen["c"] == ({"a": "completed", "b": "failed", "c": "running", "d": "pending"}, 0.5, "c (2 of 4 done)")
 
 
-async def test_progress_that_the_handler_tells_is_left_alone(
+async def test_progress_that_the_handler_reports_is_not_overwritten(
     database: str, registry: Registry, connection: Connection, row: Row
 ) -> None:
     @registry.register("work")
@@ -232,7 +232,7 @@ async def test_progress_that_the_handler_tells_is_left_alone(
 # Once
 
 
-async def test_a_retry_runs_only_what_is_not_completed(
+async def test_a_retry_runs_only_steps_that_are_not_completed(
     database: str, registry: Registry, connection: Connection, row: Row
 ) -> None:
     """F9: results are kept and given back; a failed step starts anew, without its old error."""
@@ -393,7 +393,9 @@ async def test_a_step_can_have_nothing_to_do(
     assert (await errors(connection))["alone"] == "no snow in July"
 
 
-async def test_what_a_new_plan_leaves_out_is_skipped(database: str, registry: Registry, connection: Connection) -> None:
+async def test_steps_missing_from_a_new_plan_are_skipped(
+    database: str, registry: Registry, connection: Connection
+) -> None:
     @registry.register("work", backoff=0)
     async def work(job: Job, ctx: Context) -> None:
         def fail() -> None:
@@ -413,7 +415,7 @@ async def test_what_a_new_plan_leaves_out_is_skipped(database: str, registry: Re
 
 
 @pytest.mark.parametrize("name", ["", "x" * 501, "a\nb", "a\0b", "\ud800", 7])
-async def test_a_name_that_nobody_could_read_is_refused(
+async def test_an_unreadable_step_name_is_refused(
     database: str, registry: Registry, connection: Connection, name: Any
 ) -> None:
     @registry.register("work")
@@ -465,7 +467,7 @@ async def test_a_result_that_cant_be_stored_fails_its_step_only(
     assert "its result can't be stored" in (await errors(connection))["odd"]
 
 
-async def test_what_only_the_database_refuses_fails_its_step_only(
+async def test_a_result_that_only_the_database_refuses_fails_only_its_step(
     database: str, registry: Registry, connection: Connection
 ) -> None:
     """Also in a batch with others', which are written."""
@@ -654,7 +656,7 @@ async def test_a_shutdown_is_honoured_between_steps(
     assert (await row(job_id))["attempts"] == 1
 
 
-async def test_a_producers_lock_on_one_job_holds_up_no_others_progress(
+async def test_a_producers_lock_on_one_job_does_not_delay_progress_of_others(
     database: str, registry: Registry, connection: Connection, until: Until
 ) -> None:
     """A job that waits for a running one, inserted in a transaction that stays open for a while."""
@@ -686,7 +688,7 @@ async def test_a_producers_lock_on_one_job_holds_up_no_others_progress(
         await until(lambda: connection.fetchval("select bool_and(state = 'completed') from reactor.jobs"))
 
 
-async def test_somebodys_lock_on_one_job_holds_up_no_others_steps(
+async def test_a_lock_on_one_job_does_not_delay_steps_of_others(
     database: str, registry: Registry, connection: Connection, row: Row, until: Until
 ) -> None:
     """And when it is given up, the step is written."""

@@ -239,7 +239,7 @@ async def test_partial_keeps_data_and_children(ledger: Ledger, registry: Registr
     assert await ledger.entries() == ["data"]
 
 
-async def test_who_runs_a_job_by_its_id_is_told_the_state_its_transaction_wrote(
+async def test_run_job_returns_the_state_that_the_transaction_wrote(
     ledger: Ledger, registry: Registry, running: Running
 ) -> None:
     @registry.register("work")
@@ -424,7 +424,7 @@ async def test_a_handlers_transaction_may_refer_to_its_job(ledger: Ledger, regis
     ("sqlstate", "when", "in_thread"),
     [("40001", "in it", False), ("40P01", "at commit", False), ("40P01", "in it", True), ("40001", "at commit", True)],
 )
-async def test_what_the_server_asks_to_repeat_is_repeated_at_no_cost(
+async def test_a_transaction_that_the_server_undid_is_repeated_and_not_charged(
     ledger: Ledger, registry: Registry, sqlstate: str, when: str, in_thread: bool
 ) -> None:
     runs: list[int] = []
@@ -481,7 +481,7 @@ async def _name(ledger: Ledger) -> str:
     return str(await ledger.connection.fetchval("select current_database()"))
 
 
-async def test_what_can_never_be_done_is_not_repeated_for_ever(ledger: Ledger, registry: Registry) -> None:
+async def test_a_transaction_is_not_repeated_forever(ledger: Ledger, registry: Registry) -> None:
     runs: list[int] = []
 
     @registry.register("work", max_attempts=1)
@@ -642,7 +642,7 @@ async def test_children_outside_a_transaction_are_created_with_the_end(ledger: L
 
 
 @pytest.mark.parametrize("in_transaction", [False, True])
-async def test_children_with_keys_and_exclusive_scopes_join_what_there_is(
+async def test_children_with_keys_and_exclusive_scopes_that_are_held_are_left_out(
     ledger: Ledger, registry: Registry, in_transaction: bool, events: Events
 ) -> None:
     """Those that exist already are not counted, and keep their parents. What a scope keeps away is told."""
@@ -793,7 +793,7 @@ async def test_a_thread_that_is_stopped_in_its_transaction_leaves_nothing(
     assert sum(e["event"] == "writeback_stale_attempt" for e in events) == 1
 
 
-async def test_many_transactions_share_what_connections_there_are(ledger: Ledger, registry: Registry) -> None:
+async def test_many_transactions_share_few_connections(ledger: Ledger, registry: Registry) -> None:
     @registry.register("work")
     async def work(job: Job, ctx: Context) -> None:
         async with ctx.transaction() as connection:

@@ -127,7 +127,7 @@ async def test_a_cancelled_jobs_scope_stays_held_until_its_handler_has_stopped(
     assert (await row(first))["state"] == "cancelled"
 
 
-async def test_what_is_taken_without_a_word_is_found_by_the_stock_taking(
+async def test_a_job_taken_without_a_notification_is_found_by_reconciliation(
     database: str, work: Work, connection: Connection, row: Row, until: Until
 ) -> None:
     """D5: the row is somebody else's, and no notification was sent: the next comparison stops the handler."""
