@@ -1,4 +1,4 @@
-"""The registry: one handler a type, and every mistake told where it is made."""
+"""The registry: one handler per type, and every mistake reported where it is made."""
 
 from __future__ import annotations
 

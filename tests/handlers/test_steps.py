@@ -98,7 +98,7 @@ async def test_the_jobs_state_follows_from_its_steps(
     state: str,
     returned: str,
 ) -> None:
-    """J3: whatever the handler returns, unless that is an outcome. All failed: for good, attempts left or not."""
+    """J3: whatever the handler returns, unless that is an outcome. All failed: permanently, at any attempt."""
 
     async def act(name: str) -> None:
         if name in failing:
@@ -235,7 +235,7 @@ async def test_progress_that_the_handler_reports_is_not_overwritten(
 async def test_a_retry_runs_only_steps_that_are_not_completed(
     database: str, registry: Registry, connection: Connection, row: Row
 ) -> None:
-    """F9: results are kept and given back; a failed step starts anew, without its old error."""
+    """F9: results are stored and returned again; a failed step starts over, without its old error."""
     called: list[tuple[int, str]] = []
 
     @registry.register("work", backoff=0)
@@ -314,7 +314,7 @@ async def test_killed_on_the_second_day_the_first_is_not_run_again(
 async def test_single_steps_are_run_once_too(
     database: str, registry: Registry, connection: Connection, row: Row
 ) -> None:
-    """F9: the error goes on to the handler, so that it can decide; here the attempt ends with it."""
+    """F9: the error reaches the handler, so that it can decide; here the attempt ends with it."""
     called: list[str] = []
 
     @registry.register("work", backoff=0)
@@ -566,7 +566,7 @@ async def _waits_for_a_lock(connection: Connection, name: str) -> bool:
 async def test_a_handler_whose_job_was_taken_stops_at_its_next_step(
     database: str, registry: Registry, connection: Connection, until: Until, at_once: int
 ) -> None:
-    """Guarantee 3, F9: nobody has told it yet; its write changes nothing and stops it."""
+    """Guarantee 3, F9: no notification has reached it yet; its write changes nothing and stops it."""
     called: list[str] = []
     ended: list[BaseException] = []
     taken = asyncio.Event()
@@ -633,7 +633,7 @@ async def test_a_cancel_is_honoured_between_steps(
 async def test_a_shutdown_is_honoured_between_steps(
     database: str, registry: Registry, connection: Connection, row: Row, until: Until
 ) -> None:
-    """F9: the next pod goes on where this one stopped, at no cost."""
+    """F9: the next pod continues where this one stopped, and no attempt is charged."""
     began = asyncio.Event()
     called: list[str] = []
 
@@ -857,7 +857,7 @@ async def test_a_stale_attempts_transaction_leaves_no_step(
 async def test_a_deadlock_in_a_step_runs_the_handler_again(
     database: str, registry: Registry, connection: Connection, ledger: Callable[[], Awaitable[list[str]]], row: Row
 ) -> None:
-    """It is nobody's fault: neither a failed step nor an attempt."""
+    """The handler is not to blame: neither a failed step nor an attempt is charged."""
     calls = 0
 
     @registry.register("work")
@@ -881,7 +881,7 @@ async def test_a_deadlock_in_a_step_runs_the_handler_again(
 async def test_parallel_steps_cant_share_the_transaction(
     database: str, registry: Registry, connection: Connection
 ) -> None:
-    """It is one connection; they are told what to do instead."""
+    """It is one connection; the error says what to do instead."""
 
     @registry.register("work")
     async def work(job: Job, ctx: Context) -> Summary:

@@ -80,7 +80,7 @@ async def eventually(condition: Callable[[], Awaitable[object] | object]) -> Non
 
 
 async def test_data_children_result_and_state_are_one_commit(ledger: Ledger, registry: Registry) -> None:
-    """D6: nobody sees any of it before; one transaction has written all of it."""
+    """D6: none of it is visible before; one transaction has written all of it."""
 
     @registry.register("work")
     async def work(ctx: Context) -> dict[str, Any]:
@@ -322,7 +322,7 @@ async def test_of_an_old_attempt_and_a_new_one_only_the_new_one_writes(
 async def test_a_cancel_stops_a_handler_that_waits_in_its_transaction(
     ledger: Ledger, registry: Registry, running: Running
 ) -> None:
-    """F6, F12: it is told at once, what it did is undone, and its scope is free when it has stopped."""
+    """F6, F12: it is cancelled at once, its work is undone, and its scope is free when it has stopped."""
     inside = asyncio.Event()
 
     @registry.register("work")
@@ -580,7 +580,7 @@ async def test_a_job_that_was_cancelled_while_its_connection_was_lost_is_stale_a
     async def work(job: Job, ctx: Context) -> None:
         async with ctx.transaction() as connection:
             await connection.execute(WRITE, "data")
-            # Nobody is told of this cancel in time: the attempt finds out by itself.
+            # No notification of this cancel arrives in time: the attempt finds out when it asks.
             await ledger.connection.execute(
                 "update reactor.jobs set state = 'cancelled', attempt_id = null, finished_at = now() where id = $1",
                 job.id,
@@ -645,7 +645,7 @@ async def test_children_outside_a_transaction_are_created_with_the_end(ledger: L
 async def test_children_with_keys_and_exclusive_scopes_that_are_held_are_left_out(
     ledger: Ledger, registry: Registry, in_transaction: bool, events: Events
 ) -> None:
-    """Those that exist already are not counted, and keep their parents. What a scope keeps away is told."""
+    """Those that exist already are not counted, and keep their parents. Those that a scope prevents are logged."""
     other = uuid4()
     held = await submit(ledger.connection, "child", idempotency_key="k", run_after=None, queue="elsewhere")
 

@@ -100,7 +100,7 @@ async def test_a_job_without_a_handler_is_logged_and_left_alone(
 async def test_a_job_of_another_worker_is_not_run(
     bench: Bench, registry: Registry, running: Running, worker: Worker
 ) -> None:
-    """P3: a claim that fails is silent, and nobody can forget to look."""
+    """P3: a claim that fails is silent, and the result can't be overlooked."""
     calls: list[int] = []
 
     @registry.register("work")
@@ -120,7 +120,7 @@ async def test_a_job_of_another_worker_is_not_run(
 
 
 async def test_a_job_can_be_run_by_its_id(bench: Bench, registry: Registry, running: Running) -> None:
-    """D2: in the way that every job is run; who asks is told in which state that left it."""
+    """D2: in the way that every job is run; the caller gets the state in which that left it."""
 
     @registry.register("work", backoff=60)
     async def work(job: Job) -> Partial:
@@ -484,7 +484,7 @@ async def test_a_payload_that_does_not_fit_fails_for_good_naming_the_field(
 
 
 async def test_a_plain_function_runs_in_a_thread_of_its_own(bench: Bench, registry: Registry) -> None:
-    """Two of them at once, each waiting for the other, beside an event loop that goes on."""
+    """Two of them at once, each waiting for the other, beside an event loop that is not blocked."""
     both = threading.Barrier(2, timeout=10)
 
     @registry.register("work")
@@ -674,7 +674,7 @@ async def test_progress_outside_0_to_1_is_refused(bench: Bench, registry: Regist
 async def test_progress_of_a_job_that_was_taken_stops_the_handler(
     bench: Bench, registry: Registry, events: Events, in_thread: bool
 ) -> None:
-    """F6: the stale attempt changes nothing, is told to stop, and its scope is free then."""
+    """F6: the stale attempt changes nothing and is stopped; then its scope is free."""
     went_on: list[bool] = []
     loop = asyncio.get_running_loop()
 
@@ -787,7 +787,7 @@ async def test_an_error_of_a_handler_that_was_stopped_is_its_stopping(bench: Ben
 async def test_a_thread_that_does_not_listen_is_given_up_and_keeps_its_scope(
     bench: Bench, registry: Registry, running: Running, monkeypatch: pytest.MonkeyPatch, events: Events
 ) -> None:
-    """The job goes on (here: fails), but no other job of its scope begins before the thread has really ended."""
+    """The job continues (here: fails), but no other job of its scope starts before the thread has really ended."""
     monkeypatch.setattr(Slots, "timings", Timings(give_up_seconds=0.05))
     let_go, order = threading.Event(), list[str]()
 
@@ -813,7 +813,7 @@ async def test_a_thread_that_does_not_listen_is_given_up_and_keeps_its_scope(
             assert "did not end within 0.05 s" in after["error"]
             assert after["worker_id"] == runner.worker.id
             waiting = await bench.submit(scope="s")
-            # Whoever is asked for by name can't be had either; and work in other scopes goes on.
+            # It can't be claimed by its id either; and work in other scopes continues.
             assert await runner.run_job(waiting) is None
             await bench.submit(job_type="plain")
             await eventually(lambda: order == ["plain"])
