@@ -7,6 +7,8 @@ from uuid import UUID
 
 
 class JobState(StrEnum):
+    """The states of a job, as the database spells them."""
+
     WAITING = "waiting"
     PENDING = "pending"
     RUNNING = "running"

@@ -30,6 +30,7 @@ from reactor.testing import Databases, quick_folder, server_for_tests
 from reactor.worker.claim_loop import Plan, Runner
 from tests.support.http_app import make_app
 from tests.support.logs import whole_lines
+from tests.support.package import build_wheel
 from tests.support.pods import Pod, StartPod
 from tests.support.servers import Server, StartServer
 from tests.support.until import until
@@ -84,6 +85,12 @@ def server() -> Iterator[str]:
         pytest.exit(f"PG={version}: no such PostgreSQL here, only {installed_versions()}", returncode=2)
     with server_for_tests(os.environ.get("REACTOR_TEST_DATABASE_URL"), version) as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What users install."""
+    return build_wheel(tmp_path_factory.mktemp("package"))
 
 
 @pytest.fixture(scope="session")

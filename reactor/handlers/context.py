@@ -2,9 +2,10 @@
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 from uuid import UUID
 
+from reactor.client.submit import JobOptions
 from reactor.database.connection import Connection
 from reactor.handlers.attempt import Attempt
 from reactor.handlers.steps import AT_ONCE, Step, Summary, run_step, run_steps
@@ -64,8 +65,10 @@ class Context:
         """The jobs that this one waited for, with their results, in the order of their ids."""
         return await self._attempt.upstream()
 
-    async def chain(self, job_type: str, payload: Mapping[str, Any] | None = None, **options: Any) -> None:
-        """A job to be created when this one is settled, in its pipeline; `options` are the further fields of NewJob.
+    async def chain(
+        self, job_type: str, payload: Mapping[str, Any] | None = None, **options: Unpack[JobOptions]
+    ) -> None:
+        """A job to be created when this one is settled, in its pipeline.
 
         An attempt that does not complete creates none, so a retry does not duplicate them. A step can chain only in
         ctx.transaction(), which makes its completion part of the same commit.
@@ -105,6 +108,8 @@ class Context:
             yield session
 
 
-async def chain_job(parent: Context, job_type: str, payload: Mapping[str, Any] | None = None, **options: Any) -> None:
+async def chain_job(
+    parent: Context, job_type: str, payload: Mapping[str, Any] | None = None, **options: Unpack[JobOptions]
+) -> None:
     """The same as `parent.chain`, under another name."""
     await parent.chain(job_type, payload, **options)
