@@ -241,6 +241,18 @@ class HandlerTwice(HandlerInvalid):
         self.job_type = job_type
 
 
+class HandlerContextWrong(HandlerInvalid):
+    def __init__(self, name: str, parameter: str, *, is_async: bool) -> None:
+        kind, found, wanted = ("an async def", "SyncContext", "Context")
+        if not is_async:
+            kind, found, wanted = ("a plain def", "Context", "SyncContext")
+        super().__init__(
+            name,
+            f"it is {kind}, but its parameter {parameter!r} is annotated with {found}",
+            f"Annotate it with {wanted}, the context of {kind}.",
+        )
+
+
 class HandlerUnknown(ReactorError, KeyError):
     def __init__(self, job_type: str, known: Sequence[str]) -> None:
         super().__init__(

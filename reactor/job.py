@@ -1,12 +1,9 @@
 """A job as its handler receives it, and the states of jobs."""
 
-import json
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 from uuid import UUID
-
-import asyncpg
 
 
 class JobState(StrEnum):
@@ -47,9 +44,3 @@ class Job(NamedTuple):
     created_at: datetime
     started_at: datetime
     locked_at: datetime
-
-    @classmethod
-    def from_record(cls, record: asyncpg.Record) -> "Job":
-        identity, job_type, payload, *rest = record
-        # Text unless the connection has a codec for jsonb.
-        return cls(identity, job_type, json.loads(payload) if isinstance(payload, str) else payload, *rest)

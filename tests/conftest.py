@@ -263,7 +263,7 @@ def running(database: str, registry: Registry) -> Callable[..., AbstractAsyncCon
 def events(monkeypatch: pytest.MonkeyPatch) -> Iterator[Events]:
     """What the engine and its handlers log meanwhile."""
     for module in map(
-        importlib.import_module, ("reactor.handlers.context", "reactor.worker.slots", "reactor.worker.claim_loop")
+        importlib.import_module, ("reactor.handlers.attempt", "reactor.worker.slots", "reactor.worker.claim_loop")
     ):
         # A new one: another test may have had this logger keep its configuration for good.
         monkeypatch.setattr(module, "log", get_logger(module.__name__))

@@ -118,6 +118,14 @@ def test_no_file_refers_to_the_build_machine() -> None:
             assert forbidden.findall(path.read_text()) == [], path
 
 
+def test_no_cycle_hides_behind_type_checking() -> None:
+    """Modules of our own are imported where they are used, or not at all."""
+    for path in [*(ROOT / "reactor").rglob("*.py"), *(ROOT / "http").rglob("*.py")]:
+        for block in ast.walk(ast.parse(path.read_text())):
+            if isinstance(block, ast.If) and "TYPE_CHECKING" in ast.unparse(block.test):
+                assert "reactor" not in "".join(map(ast.unparse, block.body)), path
+
+
 @pytest.mark.parametrize("name", ["requirements.lock", "requirements-dev.lock"])
 def test_lock_files_have_hashes_and_no_urls(name: str) -> None:
     text = (ROOT / name).read_text()

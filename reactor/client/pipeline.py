@@ -75,24 +75,11 @@ class Pipeline:
         self, connection: "SyncConnection | AsyncConnection"
     ) -> SubmittedPipeline | Coroutine[Any, Any, SubmittedPipeline]:
         """Creates all of its jobs or none, in the caller's transaction. Await it if the connection is asynchronous."""
-        rows = fetch(connection, statements.SUBMIT_PIPELINE, self.encode())
+        rows = fetch(connection, statements.SUBMIT_PIPELINE, encode_pipeline(self))
         return self._later(rows) if isinstance(rows, Awaitable) else submitted_pipeline(rows)
 
     async def _later(self, rows: Awaitable[Rows]) -> SubmittedPipeline:
         return submitted_pipeline(await rows)
-
-    @property
-    def new_jobs(self) -> Sequence[NewJob]:
-        return tuple(self._jobs)
-
-    def encode(self) -> str:
-        """The jobs as JSON for reactor.submit_pipeline. Raises JobInvalid for values that can't be stored."""
-        if not self._jobs:
-            raise JobInvalid("the pipeline has no job", "Add one with pipeline.job(...).")
-        specs = json.loads(encode_jobs(self._jobs))
-        for spec, needs in zip(specs, self._needs, strict=True):
-            spec["depends_on"] = needs
-        return json.dumps(specs)
 
     def _need(self, one: Node | int, needs: str) -> dict[str, Any]:
         if isinstance(one, int):
@@ -102,6 +89,20 @@ class Pipeline:
                 "it depends on a job of another pipeline", "Submit that pipeline first and pass the id of the job."
             )
         return {"place": one.place, "needs": needs}
+
+
+def new_jobs(pipeline: Pipeline) -> Sequence[NewJob]:
+    return tuple(pipeline._jobs)
+
+
+def encode_pipeline(pipeline: Pipeline) -> str:
+    """The jobs as JSON for reactor.submit_pipeline. Raises JobInvalid for values that can't be stored."""
+    if not pipeline._jobs:
+        raise JobInvalid("the pipeline has no job", "Add one with pipeline.job(...).")
+    specs = json.loads(encode_jobs(pipeline._jobs))
+    for spec, needs in zip(specs, pipeline._needs, strict=True):
+        spec["depends_on"] = needs
+    return json.dumps(specs)
 
 
 def submitted_pipeline(rows: Rows) -> SubmittedPipeline:

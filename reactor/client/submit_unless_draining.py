@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import asyncpg
 
-from reactor.client.pipeline import Pipeline, SubmittedPipeline, submitted_pipeline
+from reactor.client.pipeline import Pipeline, SubmittedPipeline, encode_pipeline, new_jobs, submitted_pipeline
 from reactor.client.submit import NewJob, Submitted, encode_jobs
 from reactor.database import statements
 from reactor.database.connection import Connection
@@ -23,10 +23,10 @@ async def submit_unless_draining(connection: Connection, job: NewJob) -> Submitt
 
 async def submit_pipeline_unless_draining(connection: Connection, pipeline: Pipeline) -> SubmittedPipeline:
     """The same for a pipeline; all of its jobs are submitted or none."""
-    encoded = pipeline.encode()
+    encoded = encode_pipeline(pipeline)
     rows = await transact(connection, lambda: connection.fetch(statements.SUBMIT_PIPELINE_UNLESS_DRAINING, encoded))
     if rows[0]["draining"]:
-        holder = await _existing(connection, pipeline.new_jobs)
+        holder = await _existing(connection, new_jobs(pipeline))
         return SubmittedPipeline(holder.pipeline_id, [], holder.outcome, holder)
     return submitted_pipeline([row[1:] for row in rows])
 

@@ -1,4 +1,4 @@
-"""How long to wait before an attempt that failed is made again."""
+"""How long to wait after an attempt failed before the next one."""
 
 import random
 from collections.abc import Callable
@@ -17,7 +17,7 @@ def exponential(
     limit_seconds: float = 3600,
     chance: Callable[[], float] = random.random,
 ) -> Backoff:
-    """Each wait `factor` times the one before, shortened by up to half, so that what failed together comes apart."""
+    """Each wait is `factor` times the one before, shortened by up to half, so that jobs that failed together spread."""
 
     def wait(attempt: int, error: BaseException) -> float:
         # The exponent is bounded because a float overflows after some thousand attempts.

@@ -12,18 +12,18 @@ from reactor.outcome import Fail
 
 
 async def prune_old(payload: Mapping[str, Any], ctx: Context) -> dict[str, int]:
-    """`reactor.prune`: not in the attempt's transaction, for it works in batches, and what is gone may stay gone."""
+    """`reactor.prune`. Not in the attempt's transaction: it works in batches, and a failure need not restore them."""
     try:
         retention = Retention.from_payload(payload)
     except RetentionInvalid as error:
         raise Fail(str(error)) from error
-    total, told = Pruned(), 0
+    total, reported = Pruned(), 0
     async with ctx.pool.acquire() as borrowed:
         connection = cast(Connection, borrowed)
         async for total in prune(connection, retention):
-            if total.pipelines > told:
-                told = total.pipelines
-                await ctx.progress(None, f"{told} pipelines removed")
+            if total.pipelines > reported:
+                reported = total.pipelines
+                await ctx.progress(None, f"{reported} pipelines removed")
     return asdict(total)
 
 

@@ -1,4 +1,4 @@
-"""Which function handles which type of job, what is opened around them, and which jobs recur."""
+"""Which function handles which type of job, what handlers share, and which jobs recur."""
 
 import importlib
 import inspect
@@ -22,7 +22,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Around = Callable[[Job, Any], AbstractAsyncContextManager[Any]]
 
 _DEFAULT_BACKOFF = exponential()
-# As the database refuses it (reactor.label): no row could ever name this handler.
+# As the database refuses it (reactor.label): no row can name such a handler.
 _UNREADABLE = re.compile(r"[\x00-\x1f\x7f]|^\s|\s$")
 
 
@@ -42,7 +42,7 @@ class Handler:
 
 
 class Registry:
-    """Handlers by job type. Programs use the one of this module; tests may make their own."""
+    """Handlers by job type. Programs use the default one of this module; tests can make their own."""
 
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
@@ -62,12 +62,12 @@ class Registry:
     ) -> Callable[[Function], Function]:
         """The decorated function handles jobs of this type: an `async def`, or a `def`, which runs in a thread.
 
-        What the job's own row says of attempts and timeout wins. `backoff`: seconds between attempts, or a function of
-        the attempt's number and its error; without it they grow from 1 s to an hour.
+        `max_attempts` and `timeout_seconds` apply to jobs whose row does not set its own. `backoff`: seconds between
+        attempts, or a function of the attempt's number and its error; the default grows from 1 s to an hour.
         """
 
         if not isinstance(job_type, str):
-            raise HandlerInvalid(_name(job_type), "@register is given no job_type", 'Write @register("its.type").')
+            raise HandlerInvalid(_name(job_type), "@register has no job_type", 'Write @register("its.type").')
 
         def decorate(function: Function) -> Function:
             name = _name(function)
@@ -97,15 +97,16 @@ class Registry:
     def lifespan(self, function: Callable[[], AsyncIterator[Mapping[str, Any] | None]]) -> Callable[[], Any]:
         """The decorated async generator opens what handlers share, once per worker process.
 
-        It yields a mapping, found again in `ctx.resources`, and closes what it opened after the yield.
+        It yields a mapping, which handlers find in `ctx.resources`, and closes what it opened after the yield.
         """
         self._lifespans.append(asynccontextmanager(function))
         return function
 
     def around(self, function: Callable[[Job, Any], AsyncIterator[None]]) -> Callable[[Job, Any], Any]:
-        """The decorated async generator runs around each attempt, its `yield`, and sees what the handler raises.
+        """The decorated async generator runs around each attempt: the handler runs at its `yield`, and what the handler
+        raises is raised there.
 
-        What it swallows still ends the attempt: for error trackers, timers and the like.
+        For error trackers, timers and the like. An attempt whose error it swallows has failed all the same.
         """
         self.arounds.append(asynccontextmanager(function))
         return function
@@ -113,7 +114,7 @@ class Registry:
     def schedule(self, name: str, job_type: str, **options: Unpack[ScheduleOptions]) -> None:
         """Declares a recurring job, by `cron` or `every`.
 
-        Worker processes write it to the table when they start; docs/schedules.md describes what it does there.
+        Worker processes write it to the table when they start; docs/schedules.md describes its effect.
         """
         if name in self._schedules:
             raise ScheduleTwice(name)
@@ -130,7 +131,7 @@ class Registry:
 
     @property
     def is_empty(self) -> bool:
-        """It has no handlers but those that every worker has."""
+        """It has only the handlers that every worker has."""
         return self._handlers.keys() <= builtin.HANDLERS.keys()
 
     @property
@@ -155,12 +156,12 @@ def _name(function: Any) -> str:
 
 def _check(name: str, job_type: str, function: Any, max_attempts: int | None, timeout_seconds: float | None) -> None:
     if not inspect.isroutine(function):
-        raise HandlerInvalid(name, "it is no function", "Put @register(...) above a def or an async def.")
+        raise HandlerInvalid(name, "it is not a function", "Put @register(...) above a def or an async def.")
     if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
         raise HandlerInvalid(name, "it is a generator", "Return the result instead of yielding.")
     if not 1 <= len(job_type.encode()) <= 200 or _UNREADABLE.search(job_type):
         remedy = "Use 1 to 200 bytes, no control characters, no space at either end."
-        raise HandlerInvalid(name, f"{job_type!r} is no job_type", remedy)
+        raise HandlerInvalid(name, f"{job_type!r} is not a valid job_type", remedy)
     if max_attempts is not None and max_attempts < 1:
         raise HandlerInvalid(name, "max_attempts is less than 1", "Use 1 for a single attempt.")
     if timeout_seconds is not None and not 0 < timeout_seconds < float("inf"):
@@ -176,12 +177,14 @@ schedule = default.schedule
 
 
 def load(app: str, registry: Registry = default) -> Registry:
-    """Imports the module `app`, which registers handlers when it is imported. Looks in the working folder too."""
+    """Imports the module `app`, which registers handlers when it is imported. Also finds it in the working folder."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
     if "" in app.split("."):
-        raise AppInvalid(app or "''", "that is no module's name", "Name it as it is imported, e.g. shop.handlers.")
+        raise AppInvalid(
+            app or "''", "that is not the name of a module", "Name it as it is imported, e.g. shop.handlers."
+        )
     try:
         importlib.import_module(app)
     except ModuleNotFoundError as error:
@@ -189,7 +192,7 @@ def load(app: str, registry: Registry = default) -> Registry:
             raise AppInvalid(
                 app,
                 "there is no such module",
-                f"Run this where it can be imported: looked in {here} and installed packages.",
+                f"Run this where it can be imported: {here} and installed packages were searched.",
             ) from None
         raise
     if registry.is_empty:

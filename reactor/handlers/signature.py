@@ -1,12 +1,15 @@
-"""What a handler wants to be called with, told from its parameters."""
+"""Matches a handler's parameters, by annotation or name, to what it is called with."""
 
 import inspect
+import re
 import typing
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, Protocol
 
-from reactor.errors import HandlerInvalid
+from reactor.errors import HandlerContextWrong, HandlerInvalid
+from reactor.handlers.context import Context
+from reactor.handlers.sync_context import SyncContext
 from reactor.job import Job
 
 _REMEDY = (
@@ -16,7 +19,7 @@ _REMEDY = (
 
 
 class PayloadModel(Protocol):
-    """A pydantic model class; named by what is used of it, so that pydantic is only imported by those who use it."""
+    """A pydantic model class; a protocol, so that reactor does not import pydantic."""
 
     @classmethod
     def model_validate(cls, obj: Any) -> Any: ...
@@ -26,11 +29,11 @@ Argument = Callable[[Job, Any], Any]
 
 
 class PayloadInvalid(Exception):
-    """The payload does not fit the handler's model; says where."""
+    """The payload does not fit the handler's model; the message names the field."""
 
 
 def arguments_of(function: Callable[..., Any]) -> Callable[[Job, Any], tuple[Any, ...]]:
-    """Makes, from a job and its context, what to call `function` with."""
+    """Returns a function that makes, from a job and its context, the arguments of `function`."""
     wanted = [_argument(function, parameter, kind) for parameter, kind in _parameters(function)]
     # Nearly all handlers look like these two, and a list is built for each job otherwise.
     if wanted == [_job, _context]:
@@ -45,7 +48,7 @@ def _parameters(function: Callable[..., Any]) -> list[tuple[inspect.Parameter, A
 
 
 def _annotation(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
-    """Each by itself: one that only type checkers can read must not cost a payload its model."""
+    """Resolved one by one: an annotation that only type checkers can read must not cost a payload its model."""
     if not isinstance(parameter.annotation, str):
         return parameter.annotation
     alone = SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
@@ -53,7 +56,7 @@ def _annotation(function: Callable[..., Any], parameter: inspect.Parameter) -> A
         names = getattr(inspect.unwrap(function), "__globals__", {})
         return typing.get_type_hints(alone, names)[parameter.name]
     except NameError:
-        return parameter.annotation  # the parameter's own name must do
+        return parameter.annotation  # the parameter is matched by its name
 
 
 def _argument(function: Callable[..., Any], parameter: inspect.Parameter, kind: Any) -> Argument:
@@ -65,14 +68,24 @@ def _argument(function: Callable[..., Any], parameter: inspect.Parameter, kind: 
     if kind is Job or parameter.name == "job":
         return _job
     if parameter.name in ("ctx", "context") or getattr(kind, "__name__", "").endswith("Context"):
+        _check_context(function, name, parameter.name, kind)
         return _context
     if parameter.name == "payload":
         return _payload
-    raise HandlerInvalid(
-        name,
-        f"nothing is known to give for its parameter {parameter.name!r}",
-        _REMEDY,
-    )
+    raise HandlerInvalid(name, f"unsupported parameter {parameter.name!r}", _REMEDY)
+
+
+def _check_context(function: Callable[..., Any], name: str, parameter: str, kind: Any) -> None:
+    is_async = inspect.iscoroutinefunction(function)
+    right, wrong = (Context, SyncContext) if is_async else (SyncContext, Context)
+    if isinstance(kind, str):  # known to type checkers only
+        words = re.findall(r"\w+", kind)
+        is_wrong = wrong.__name__ in words and right.__name__ not in words
+    else:
+        kinds = typing.get_args(kind) or (kind,)
+        is_wrong = wrong in kinds and right not in kinds
+    if is_wrong:
+        raise HandlerContextWrong(name, parameter, is_async=is_async)
 
 
 def _job(job: Job, context: Any) -> Job:

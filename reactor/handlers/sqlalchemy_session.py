@@ -1,7 +1,7 @@
-"""An SQLAlchemy session on a connection that is somebody else's, and in a transaction already.
+"""An SQLAlchemy session on a connection that belongs to the attempt and is in a transaction already.
 
-What SQLAlchemy takes for its transaction is a savepoint then: asyncpg nests, so neither the session's commits nor its
-end can commit, or close, what is around it.
+SQLAlchemy's transaction is then a savepoint, because asyncpg nests: neither the session's commits nor its end can
+commit or close the transaction around it.
 """
 
 from collections.abc import AsyncIterator
@@ -15,7 +15,7 @@ from reactor.database.connection import Connection
 
 
 class _Lent:
-    """The connection but for its end, which is not the borrower's to decide."""
+    """The connection, which the session can't close."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -32,7 +32,7 @@ class _Lent:
 
 @asynccontextmanager
 async def session_on(connection: Connection) -> AsyncIterator[AsyncSession]:
-    """Leaving the block writes what is pending; an exception that leaves it undoes what was not committed in it."""
+    """Leaving the block flushes; an exception that leaves it undoes what was not committed in it."""
 
     async def lend() -> Any:
         return _Lent(connection)

@@ -5,17 +5,16 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from reactor.concurrency import in_thread
 from reactor.error_text import first_line
-from reactor.handlers.step_log import Logbook, as_result
+from reactor.handlers import record_step
+from reactor.handlers.attempt import Attempt
+from reactor.handlers.step_log import StepLog, as_result
 from reactor.lifecycle.steps import StepState
 from reactor.log import get_logger
 from reactor.outcome import Skip
-
-if TYPE_CHECKING:
-    from reactor.handlers.context import Context
 
 log = get_logger(__name__)
 
@@ -35,12 +34,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What became of a plan. Returned by a handler its counts are the job's result."""
+    """The outcome of a plan. A handler that returns it makes its counts the job's result."""
 
     results: dict[str, Any]
-    """What the completed steps returned, now or in an earlier attempt, by name."""
+    """What the completed steps returned, in this attempt or an earlier one, by name."""
     errors: dict[str, str]
-    """Why the others failed, in a line each."""
+    """Why the others failed, one line each."""
     skipped: Sequence[str]
 
     @property
@@ -49,114 +48,107 @@ class Summary:
         return {"total": completed + failed + skipped, "completed": completed, "failed": failed, "skipped": skipped}
 
 
-class Steps:
-    """One attempt's."""
+async def run_step(attempt: Attempt, step: Step) -> Any:
+    """One step without a plan."""
+    if await record_step.begin(attempt, step.name):
+        return await _run(attempt, step)
+    return attempt.step_log.results[step.name]
 
-    def __init__(self, context: "Context", logbook: Logbook) -> None:
-        self.logbook = logbook
-        self._context = context
-        self._groups_in_parallel = 0
 
-    @property
-    def in_parallel(self) -> bool:
-        return self._groups_in_parallel > 0
+async def run_steps(attempt: Attempt, groups: Iterable[Iterable[Step]], at_once: int) -> Summary:
+    """A plan: groups one after the other, the steps of a group in parallel."""
+    if at_once < 1:
+        raise ValueError(f"at_once is how many steps run in parallel, 1 or more, not {at_once!r}")
+    plan = [list(group) for group in groups]
+    names = [step.name for group in plan for step in group]
+    await record_step.plan(attempt, names)
+    states = attempt.step_log.states
+    for group in plan:
+        due = [step for step in group if states[step.name] is not StepState.COMPLETED]
+        if at_once == 1 or len(due) <= 1:
+            for step in due:
+                await _run_isolated(attempt, step)
+        else:
+            await _run_in_parallel(attempt, due, at_once)
+    return _summary(attempt.step_log, names)
 
-    async def one(self, step: Step) -> Any:
-        if await self.logbook.begin(step.name):
-            return await self._run(step)
-        return self.logbook.results[step.name]
 
-    async def all(self, groups: Iterable[Iterable[Step]], at_once: int) -> Summary:
-        if at_once < 1:
-            raise ValueError(f"at_once is how many steps run in parallel, 1 or more, not {at_once!r}")
-        plan = [list(group) for group in groups]
-        names = [step.name for group in plan for step in group]
-        await self.logbook.plan(names)
-        states = self.logbook.states
-        for group in plan:
-            due = [step for step in group if states[step.name] is not StepState.COMPLETED]
-            if at_once == 1 or len(due) <= 1:
-                for step in due:
-                    await self._isolated(step)
-            else:
-                await self._in_parallel(due, at_once)
-        return self._summary(names)
-
-    async def _in_parallel(self, steps: Sequence[Step], at_once: int) -> None:
-        left = iter(steps)
-        self._groups_in_parallel += 1
+async def _run_in_parallel(attempt: Attempt, steps: Sequence[Step], at_once: int) -> None:
+    left = iter(steps)
+    with attempt.parallel_steps():
         try:
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(min(at_once, len(steps))):
-                    tasks.create_task(self._one_after_the_other(left))
+                    tasks.create_task(_run_one_after_the_other(attempt, left))
         except BaseExceptionGroup as group:
-            self._context.check()
+            attempt.check()
             raise group.exceptions[0] from None
-        finally:
-            self._groups_in_parallel -= 1
 
-    async def _one_after_the_other(self, left: Iterator[Step]) -> None:
-        try:
-            for step in left:
-                await self._isolated(step)
-        except asyncio.CancelledError as error:
-            if _is_told_to_stop():
-                raise
-            # A task that ends as cancelled would let the others of its group run on.
-            raise RuntimeError("The attempt must stop.") from error
 
-    async def _isolated(self, step: Step) -> None:
-        await self.logbook.start(step.name)
-        try:
-            await self._run(step)
-        except (Exception, SystemExit, KeyboardInterrupt) as error:
-            if self._context.to_be_repeated:
-                raise
-            log.warning("step failed", job_id=self._context.job.id, step=step.name, error=first_line(str(error)))
-
-    async def _run(self, step: Step) -> Any:
-        try:
-            async with self._context.undoing():
-                result = as_result(step.name, await self._call(step))
-        except asyncio.CancelledError as error:
-            if self._context.cancelled or _is_told_to_stop():
-                raise
-            mistake = RuntimeError("The step was cancelled from within.")
-            await self.logbook.fail(step.name, mistake)
-            raise mistake from error
-        except (Exception, SystemExit, KeyboardInterrupt) as error:
-            await self.logbook.fail(step.name, error)
-            if isinstance(error, Skip):
-                return None
+async def _run_one_after_the_other(attempt: Attempt, left: Iterator[Step]) -> None:
+    try:
+        for step in left:
+            await _run_isolated(attempt, step)
+    except asyncio.CancelledError as error:
+        if _is_being_cancelled():
             raise
-        stored = await self.logbook.succeed(step.name, result)
-        if _is_told_to_stop():
-            raise asyncio.CancelledError  # a thread's end was waited for, and what it did is written down
-        return stored
-
-    async def _call(self, step: Step) -> Any:
-        if inspect.iscoroutinefunction(step.function):
-            return await step.function(*step.arguments)
-        # A thread of its own: those of the handlers may all be taken by handlers that wait for their steps.
-        executor = ThreadPoolExecutor(1, thread_name_prefix="reactor-step")
-        try:
-            returned = await in_thread(
-                executor, lambda: step.function(*step.arguments), lambda: self._context.is_abandoned
-            )
-        finally:
-            executor.shutdown(wait=False)
-        return await returned if inspect.isawaitable(returned) else returned
-
-    def _summary(self, names: Sequence[str]) -> Summary:
-        book = self.logbook
-        return Summary(
-            {name: book.results[name] for name in names if book.states[name] is StepState.COMPLETED},
-            {name: first_line(book.errors[name]) for name in names if book.states[name] is StepState.FAILED},
-            [name for name in names if book.states[name] is StepState.SKIPPED],
-        )
+        # A task that ends as cancelled would let the others of its group run on.
+        raise RuntimeError("The attempt must stop.") from error
 
 
-def _is_told_to_stop() -> bool:
-    """And not cancelled by something that the step itself awaited."""
+async def _run_isolated(attempt: Attempt, step: Step) -> None:
+    """Its failure does not stop the others."""
+    await record_step.start(attempt, step.name)
+    try:
+        await _run(attempt, step)
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        if attempt.is_to_be_repeated:
+            raise
+        log.warning("step failed", job_id=attempt.job.id, step=step.name, error=first_line(str(error)))
+
+
+async def _run(attempt: Attempt, step: Step) -> Any:
+    try:
+        async with attempt.step():
+            result = as_result(step.name, await _call(attempt, step))
+    except asyncio.CancelledError as error:
+        if attempt.is_stopping or _is_being_cancelled():
+            raise
+        mistake = RuntimeError("The step was cancelled from within.")
+        await record_step.fail(attempt, step.name, mistake)
+        raise mistake from error
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        await record_step.fail(attempt, step.name, error)
+        if isinstance(error, Skip):
+            return None
+        raise
+    stored = await record_step.succeed(attempt, step.name, result)
+    if _is_being_cancelled():
+        raise asyncio.CancelledError  # the end of a thread was waited for, and its result is recorded
+    return stored
+
+
+async def _call(attempt: Attempt, step: Step) -> Any:
+    if inspect.iscoroutinefunction(step.function):
+        return await step.function(*step.arguments)
+    # A thread of its own: those of the handlers may all be taken by handlers that wait for their steps.
+    executor = ThreadPoolExecutor(1, thread_name_prefix="reactor-step")
+    try:
+        returned = await in_thread(executor, lambda: step.function(*step.arguments), lambda: attempt.is_abandoned)
+    finally:
+        executor.shutdown(wait=False)
+    return await returned if inspect.isawaitable(returned) else returned
+
+
+def _summary(log: StepLog, names: Sequence[str]) -> Summary:
+    return Summary(
+        {name: log.results[name] for name in names if log.states[name] is StepState.COMPLETED},
+        {name: first_line(log.errors[name]) for name in names if log.states[name] is StepState.FAILED},
+        [name for name in names if log.states[name] is StepState.SKIPPED],
+    )
+
+
+def _is_being_cancelled() -> bool:
+    """The task itself, and not something that the step awaited."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -1,4 +1,4 @@
-"""Runs a plain function in a thread, with a context whose calls wait for their answers."""
+"""Runs a plain function in a thread, with a context whose calls block until they are answered."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
@@ -10,9 +10,10 @@ from uuid import UUID
 from reactor.client.submit import JobOptions
 from reactor.concurrency import in_thread
 from reactor.database.connection import Connection
-from reactor.handlers.context import Context
+from reactor.handlers import record_step
+from reactor.handlers.attempt import Attempt
 from reactor.handlers.step_log import as_result
-from reactor.handlers.steps import AT_ONCE, Step, Summary
+from reactor.handlers.steps import AT_ONCE, Step, Summary, run_steps
 from reactor.handlers.upstream import Upstream
 from reactor.job import Job
 from reactor.log import Logger
@@ -22,7 +23,7 @@ Answer = TypeVar("Answer")
 
 
 class SyncConnection:
-    """The attempt's connection as a thread can use it: the calls of asyncpg that fetch and write, waited for."""
+    """The attempt's connection as a thread can use it: asyncpg's calls that fetch and write, as blocking calls."""
 
     def __init__(self, connection: Connection, wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
         self._connection = connection
@@ -45,69 +46,73 @@ class SyncConnection:
 
 
 class SyncContext:
-    """The context of a handler that is a plain `def`. A thread can't be interrupted: each call here looks whether the
+    """The context of a handler that is a plain `def`. A thread can't be interrupted: each call here checks whether the
     attempt must stop, and raises Cancelled if so."""
 
-    def __init__(self, context: Context, loop: asyncio.AbstractEventLoop) -> None:
-        self._context = context
+    __slots__ = ("_attempt", "_loop")
+
+    def __init__(self, attempt: Attempt, loop: asyncio.AbstractEventLoop) -> None:
+        self._attempt = attempt
         self._loop = loop
 
     @property
     def job(self) -> Job:
-        return self._context.job
+        return self._attempt.job
 
     @property
     def attempt_id(self) -> UUID:
-        return self._context.attempt_id
+        return self._attempt.job.attempt_id
 
     @property
     def resources(self) -> Mapping[str, Any]:
-        return self._context.resources
+        return self._attempt.services.resources
 
     @property
     def log(self) -> Logger:
-        return self._context.log
+        return self._attempt.log
 
     @property
     def cancelled(self) -> bool:
-        return self._context.cancelled
+        return self._attempt.is_stopping
 
     def check(self) -> None:
-        self._context.check()
+        self._attempt.check()
 
     def progress(self, fraction: float | None = None, message: str | None = None) -> None:
-        self._wait(self._context.progress(fraction, message))
+        self._wait(self._attempt.progress(fraction, message))
 
     def upstream(self) -> list[Upstream]:
-        return self._wait(self._context.upstream())
+        return self._wait(self._attempt.upstream())
 
     def chain(self, job_type: str, payload: Mapping[str, Any] | None = None, **options: Unpack[JobOptions]) -> None:
-        self._wait(self._context.chain(job_type, payload, **options))
+        async def chain() -> None:
+            self._attempt.chain(job_type, payload, options)
+
+        self._wait(chain())
 
     def step(self, name: str, function: Callable[..., Answer], *arguments: Any) -> Any:
         """As Context.step; the function is called in this thread."""
-        logbook = self._context.own_steps.logbook
-        if not self._wait(logbook.begin(name)):
-            return logbook.results[name]
+        if not self._wait(record_step.begin(self._attempt, name)):
+            return self._attempt.step_log.results[name]
         try:
-            with self._block(self._context.undoing()):
+            with self._block(self._attempt.step()):
                 result = as_result(name, function(*arguments))
         except asyncio.CancelledError:
             raise
         except BaseException as error:
-            self._wait(logbook.fail(name, error))
+            self._wait(record_step.fail(self._attempt, name, error))
             if isinstance(error, Skip):
                 return None
             raise
-        return self._wait(logbook.succeed(name, result))
+        return self._wait(record_step.succeed(self._attempt, name, result))
 
     def steps(self, groups: Iterable[Iterable[Step]], *, at_once: int = AT_ONCE) -> Summary:
         """As Context.steps; each plain function is called in a thread of its own."""
-        return self._wait(self._context.steps(groups, at_once=at_once))
+        return self._wait(run_steps(self._attempt, groups, at_once))
 
     @contextmanager
     def transaction(self) -> Iterator[SyncConnection]:
-        with self._block(self._context.transaction()) as connection:
+        with self._block(self._attempt.transaction()) as connection:
             yield SyncConnection(connection, self._wait)
 
     @contextmanager
@@ -132,13 +137,13 @@ class SyncContext:
             try:
                 await leaving
             except BaseException:
-                return  # it raises what the block raised, which goes on by itself
+                return  # it raises what the block raised, which the caller raises
 
         self._answer(leave())
 
     def _wait(self, call: Coroutine[Any, Any, Answer]) -> Answer:
         try:
-            self._context.check()
+            self._attempt.check()
         except BaseException:
             call.close()
             raise
@@ -149,7 +154,7 @@ class SyncContext:
 
 
 async def run_in_thread(
-    executor: Executor, function: Callable[..., Answer], arguments: Callable[[Any], tuple[Any, ...]], context: Context
+    executor: Executor, function: Callable[..., Answer], arguments: Callable[[Any], tuple[Any, ...]], attempt: Attempt
 ) -> Answer:
-    sync = SyncContext(context, asyncio.get_running_loop())
-    return await in_thread(executor, lambda: function(*arguments(sync)), lambda: context.is_abandoned)
+    context = SyncContext(attempt, asyncio.get_running_loop())
+    return await in_thread(executor, lambda: function(*arguments(context)), lambda: attempt.is_abandoned)

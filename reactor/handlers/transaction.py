@@ -29,7 +29,7 @@ class Transaction:
 
     @classmethod
     async def begin(cls, pool: Pool, check: Callable[[], None]) -> "Transaction":
-        """A database that is away is waited for: without it the attempt could not end in any way."""
+        """Waits for a database that is unreachable: without it the attempt could not end in any way."""
         while True:
             try:
                 return await cls._try_to_begin(pool, check)
@@ -44,7 +44,7 @@ class Transaction:
         made = cls(pool, connection, connection.transaction(isolation="read_committed"))
         try:
             await made._transaction.start()
-            # A handler may take its time. Said in each transaction: the pool resets what is set for the session.
+            # A handler may pause in its transaction. Set in each one: the pool resets what is set for the session.
             await connection.execute("set local idle_in_transaction_session_timeout = 0")
             check()
         except BaseException:
@@ -53,11 +53,11 @@ class Transaction:
         return made
 
     def is_undone_by(self, error: BaseException) -> bool:
-        """The server undid it, and nobody's to blame: a deadlock, a lost connection."""
+        """The server undid it, and the handler is not to blame: a deadlock, a lost connection."""
         return _is_of_the_server(error) or self._is_gone()
 
     def was_ended_by_sql(self) -> bool:
-        """Somebody sent COMMIT or ROLLBACK as SQL: what came before is not undone, and what comes now stands alone."""
+        """The handler sent COMMIT or ROLLBACK as SQL: earlier work can't be undone, later work is not in it."""
         return not self._is_ending and not self._is_gone() and not self.connection.is_in_transaction()
 
     async def commit(self) -> None:
@@ -67,7 +67,7 @@ class Transaction:
 
     async def roll_back(self) -> None:
         if self.was_ended_by_sql():
-            log.error("a handler ended its transaction by SQL: what it did can't be undone")
+            log.error("handler ended its transaction by SQL, its work can't be undone")
         try:
             await self._transaction.rollback()
         except (asyncpg.PostgresError, *CONNECTION_LOST, asyncio.CancelledError) as error:
@@ -79,12 +79,12 @@ class Transaction:
             await self._give_back()
 
     async def _give_back(self) -> None:
-        # The pool does away with a connection that it can't put in order; what we wanted of it is done by now.
+        # The pool discards a connection that it can't reset; our work on it is done by now.
         with suppress(asyncpg.PostgresError, *CONNECTION_LOST):
             await self._pool.release(self.connection)  # type: ignore[arg-type]
 
     def _is_gone(self) -> bool:
-        """A pool takes a connection that died away from whoever has it, who can't even ask any more."""
+        """A pool takes back a connection that died: then even `is_closed` raises."""
         try:
             return self.connection.is_closed()
         except asyncpg.InterfaceError:
@@ -92,7 +92,7 @@ class Transaction:
 
 
 def _is_of_the_server(error: BaseException | None) -> bool:
-    """SQLAlchemy, and others, raise something of their own because of it."""
+    """Or was caused by the server: SQLAlchemy and others raise errors of their own from it."""
     while error is not None:
         if isinstance(error, (*TO_BE_REPEATED, *SERVER_GONE)):
             return True

@@ -1,4 +1,4 @@
-"""The jobs that a job waited for, with what they left."""
+"""The jobs that a job waited for, with their results."""
 
 from typing import Any, NamedTuple
 

@@ -4,5 +4,6 @@
                    ^           |
                    +-----------+  retry, snooze, release, lost lease
 
-Imports `database`. Handlers reach it through their context, the worker and the pod directly.
+`writers` is the task that writes for the attempts of a process: `batch_writer` with its instances for endings, steps
+and progress. Imports `database`. Handlers reach it through their context, the worker and the pod directly.
 """

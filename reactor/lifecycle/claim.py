@@ -1,4 +1,6 @@
-"""Takes due jobs for a worker, each at most once."""
+"""Claims due jobs for a worker, each at most once."""
+
+import json
 
 import asyncpg
 
@@ -24,30 +26,36 @@ async def claim(connection: Connection, worker: Worker, limit: int) -> list[Job]
 
 
 async def claim_one(connection: Connection, worker: Worker, job_id: int, quota: int | None = None) -> Job | None:
-    """This job, if it can be had now. `quota`: the attempts that its handler registered."""
+    """This job, if it can be claimed now. `quota`: the attempts that its handler registered."""
     record = await connection.fetchrow(statements.CLAIM_JOB, job_id, worker.id, quota)
     return next(iter(await _readable(connection, [record])), None) if record else None
 
 
 async def claim_job(connection: Connection, worker: Worker, job_id: int, quota: int | None = None) -> bool:
-    """Whether this job is ours now. False: somebody else has it or it is not due, and nothing has changed."""
+    """Whether the worker has this job now. False: another worker has it or it is not due; nothing has changed."""
     return await claim_one(connection, worker, job_id, quota) is not None
 
 
 async def inherit(connection: Connection, worker: Worker) -> list[Job]:
-    """What was handed over to this worker before it started."""
+    """Jobs that were handed over to this worker before it started."""
     return await _readable(connection, await connection.fetch(statements.HANDED_OVER_JOBS, worker.id))
 
 
 async def _readable(connection: Connection, records: list[asyncpg.Record]) -> list[Job]:
-    """The claim is committed by now: a payload that can't be read fails its own job, and not the batch."""
+    """The claim is committed by now: a payload that can't be read fails its own job, not the batch."""
     jobs, unreadable = [], []
     for record in records:
         try:
-            jobs.append(Job.from_record(record))
+            jobs.append(_job(record))
         except (ValueError, RecursionError) as error:
             failure = Failed(f"The payload can't be read: {error}")
             unreadable.append(Ending(record["id"], record["attempt_id"], failure))
     if unreadable:
         await settle(connection, unreadable)
     return jobs
+
+
+def _job(record: asyncpg.Record) -> Job:
+    identity, job_type, payload, *rest = record
+    # A connection may have a codec for jsonb, or not.
+    return Job(identity, job_type, json.loads(payload) if isinstance(payload, str) else payload, *rest)

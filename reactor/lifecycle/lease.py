@@ -1,4 +1,4 @@
-"""A worker process's word that it lives: taken when it starts, renewed while it runs, given back when it ends."""
+"""A worker process's lease: taken when it starts, renewed by heartbeats, given back when it ends."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from reactor.database.connection import Connection
 
 @dataclass(frozen=True)
 class Worker:
-    """One incarnation of a worker process. A pod that restarts under its old name is another one."""
+    """One incarnation of a worker process. A pod that restarts under its old name has another one."""
 
     pod: str
     job_types: Mapping[str, int | None]
@@ -34,15 +34,15 @@ async def register_worker(connection: Connection, worker: Worker, lease_seconds:
 
 
 async def heartbeat(connection: Connection, worker_id: UUID, lease_seconds: float, counts: str | None = None) -> bool:
-    """Renews the lease. False: the worker was taken for dead, its jobs are other people's, and it must stop.
+    """Renews the lease. False: the worker was considered dead, its jobs belong to others, and it must stop.
 
-    `counts`: what it has done so far, as JSON; None: nothing since the last time.
+    `counts`: its totals so far, as JSON; None: unchanged since the last time.
     """
     return await connection.fetchval(statements.HEARTBEAT, worker_id, lease_seconds, counts) is not None
 
 
 async def held(connection: Connection, worker_id: UUID) -> dict[int, UUID]:
-    """What the worker has by the database's account: job → attempt."""
+    """The claims of the worker according to the database: job → attempt."""
     return {
         record["id"]: record["attempt_id"] for record in await connection.fetch(statements.HELD_ATTEMPTS, worker_id)
     }

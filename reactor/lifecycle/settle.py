@@ -32,7 +32,7 @@ async def settle(
 ) -> dict[int, JobState]:
     """The state of every job that was written. A job that is missing was not the attempt's any more.
 
-    Children come into being in the same commit: in the caller's transaction where there is one.
+    Children are created in the same commit, in the caller's transaction if there is one.
     """
     if not any(ending.children for ending in endings) or connection.is_in_transaction():
         return await _settle(connection, endings, lock_wait_ms)
@@ -67,7 +67,7 @@ async def _chain(connection: Connection, parents: Sequence[Ending]) -> dict[int,
     )
     for record in records:
         if record["busy"]:
-            log.warning("chained jobs left out: their scope is taken", job_id=record["id"], taken_by=record["busy"])
+            log.warning("chained jobs left out", job_id=record["id"], busy_with=record["busy"])
     return {record["id"]: record["created"] for record in records}
 
 
@@ -79,7 +79,7 @@ async def abandon(connection: Connection, job_id: int, attempt_id: UUID, outcome
 
 
 async def settled(connection: Connection, endings: Sequence[Ending]) -> dict[int, JobState]:
-    """Which of these took effect, when the answer to `settle` was lost."""
+    """Those that took effect, for when the answer to `settle` was lost."""
     records = await connection.fetch(
         statements.FIND_SETTLED, [ending.job_id for ending in endings], [ending.attempt_id for ending in endings]
     )
@@ -87,7 +87,7 @@ async def settled(connection: Connection, endings: Sequence[Ending]) -> dict[int
 
 
 def _column(values: tuple[Any, ...]) -> list[Any] | None:
-    """None for nothing but None: unnest fills it up, and asyncpg need not look at each (a tenth of settling)."""
+    """None if all are None: unnest fills it up, and asyncpg need not encode each (a tenth of settling)."""
     return None if all(value is None for value in values) else list(values)
 
 
@@ -108,11 +108,11 @@ def _row(outcome: Outcome) -> _Row:
 
 
 def _with_result(state: str, result: dict[str, Any] | None, message: str | None) -> _Row:
-    """A result that the database can't hold fails its own job, and not the batch."""
+    """A result that the database can't hold fails its own job, not the batch."""
     try:
         return _Row(state, result=None if result is None else encode(result), message=_storable(message))
     except ValueError as error:
-        return _Row("failed", error=storable(f"The handler's result is no JSON: {error}"))
+        return _Row("failed", error=storable(f"The handler's result is not valid JSON: {error}"))
 
 
 def _storable(text: str | None) -> str | None:

@@ -1,95 +1,65 @@
-"""Gathers what becomes of steps and writes it in batches: the settler's way, for the settler to call."""
+"""Writes what becomes of steps, in batches."""
 
 import asyncio
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 from uuid import UUID
 
 import asyncpg
 
+from reactor.database.connection import Connection
 from reactor.database.reconnecting import Line
+from reactor.lifecycle.batch_writer import BATCH, BatchWriter, lock_wait_ms
 from reactor.lifecycle.steps import Record, record_steps
-from reactor.log import get_logger
-
-log = get_logger(__name__)
-
-# Somebody's open transaction may have one of the rows: the others don't wait for it long.
-LOCK_WAIT_MS = 250
-LONE_LOCK_WAIT_MS = 50
-_BATCH = 500
-_BLOCKED_PAUSE_SECONDS = 0.5
-
-Heard = asyncio.Future[bool]
 
 
-class Recorder:
-    """`on_work` is called when there is something to write."""
+class _Item(NamedTuple):
+    record: Record
+    is_held: "asyncio.Future[bool]"
 
-    def __init__(self, line: Line, on_work: Callable[[], object]) -> None:
-        self._line = line
-        self._on_work = on_work
-        self._waiting: dict[tuple[UUID, str], tuple[Record, Heard]] = {}
-        self._blocked: set[asyncio.TimerHandle] = set()
+
+class StepWriter(BatchWriter[_Item, set[UUID]]):
+    def __init__(self, connection: Line, wake: Callable[[], object]) -> None:
+        super().__init__(connection, wake)
+        self._waiting: dict[tuple[UUID, str], _Item] = {}
 
     @property
     def has_work(self) -> bool:
         return bool(self._waiting)
 
-    @property
-    def is_idle(self) -> bool:
-        return not self._waiting and not self._blocked
-
     async def record(self, record: Record) -> bool:
-        """Returns when it is written. False: the attempt is stale. Raises what the database has against it."""
-        heard: Heard = asyncio.get_running_loop().create_future()
-        self._put(record, heard)
-        return await heard
+        """Returns when the record is written. False: the attempt is stale. Raises the database's refusal."""
+        item = _Item(record, asyncio.get_running_loop().create_future())
+        self._put(item)
+        return await item.is_held
 
-    def _put(self, record: Record, heard: Heard) -> None:
-        key = record.attempt_id, record.name
+    def _put(self, item: _Item) -> None:
+        key = item.record.attempt_id, item.record.name
         before = self._waiting.pop(key, None)
-        if before is not None and not before[1].done():
-            before[1].cancel()  # whoever said that has gone on without waiting for it
-        self._waiting[key] = record, heard
-        self._on_work()
+        if before is not None and not before.is_held.done():
+            before.is_held.cancel()  # its caller went on without waiting for it
+        self._waiting[key] = item
+        self._wake()
 
-    async def write(self) -> None:
-        batch = dict(list(self._waiting.items())[:_BATCH])
-        for key in batch:
-            del self._waiting[key]
-        if batch:
-            await self._write(list(batch.values()))
+    def _take(self) -> Iterable[Sequence[_Item]]:
+        keys = list(self._waiting)[:BATCH]
+        return ([self._waiting.pop(key) for key in keys],)
 
-    async def _write(self, batch: Sequence[tuple[Record, Heard]]) -> None:
-        records = [record for record, _ in batch]
-        lock_wait_ms = LOCK_WAIT_MS if len(batch) > 1 else LONE_LOCK_WAIT_MS
-        try:
-            held, _ = await self._line.insist(
-                lambda connection: record_steps(connection, records, lock_wait_ms=lock_wait_ms)
-            )
-        except asyncpg.PostgresError as error:
-            # One of them can't be written. In a batch of its own it stands in nobody's way.
-            if len(batch) > 1:
-                for one in batch:
-                    await self._write([one])
-            else:
-                self._refused(*batch[0], error)
-            return
-        for record, heard in batch:
-            if not heard.done():
-                heard.set_result(record.attempt_id in held)
+    async def _send(self, connection: Connection, batch: Sequence[_Item]) -> set[UUID]:
+        return await record_steps(connection, [item.record for item in batch], lock_wait_ms=lock_wait_ms(batch))
 
-    def _refused(self, record: Record, heard: Heard, error: asyncpg.PostgresError) -> None:
-        if not isinstance(error, asyncpg.LockNotAvailableError):
-            if not heard.done():
-                heard.set_exception(error)
-            return
-        log.info("job locked by somebody", job_id=record.job_id)
+    async def _report(self, batch: Sequence[_Item], answer: set[UUID], repeated: bool) -> None:
+        for record, is_held in batch:
+            if not is_held.done():
+                is_held.set_result(record.attempt_id in answer)
 
-        def again() -> None:
-            self._blocked.discard(timer)
-            if not heard.done():
-                self._put(record, heard)
+    def _refuse(self, item: _Item, error: asyncpg.PostgresError) -> None:
+        if not item.is_held.done():
+            item.is_held.set_exception(error)
 
-        timer = asyncio.get_running_loop().call_later(_BLOCKED_PAUSE_SECONDS * random.uniform(0.5, 1.5), again)
-        self._blocked.add(timer)
+    def _put_back(self, item: _Item) -> None:
+        if not item.is_held.done():
+            self._put(item)
+
+    def _job_id(self, item: _Item) -> int:
+        return item.record.job_id

@@ -1,4 +1,4 @@
-"""Writes down what becomes of a job's steps, each only if its attempt still holds the job."""
+"""Writes the states of a job's steps, each only if its attempt still holds the job."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ class StepState(StrEnum):
 
 
 class Stored(NamedTuple):
-    """What an earlier attempt left of a step."""
+    """A step of an earlier attempt."""
 
     state: StepState
     result: Any
@@ -49,12 +49,12 @@ async def plan_steps(
     attempt_id: UUID,
     positions: Mapping[str, int],
     *,
-    begun: bool,
+    started: bool,
     lock_wait_ms: int | None = None,
 ) -> bool:
-    """Steps that are going to be taken, or are being taken. False: the attempt is stale, and nothing was written."""
+    """Steps that are planned, or have started. False: the attempt is stale, and nothing was written."""
     names, numbers = list(positions), list(positions.values())
-    row = await connection.fetchrow(statements.PLAN_STEPS, job_id, attempt_id, names, numbers, begun, lock_wait_ms)
+    row = await connection.fetchrow(statements.PLAN_STEPS, job_id, attempt_id, names, numbers, started, lock_wait_ms)
     return row is not None
 
 

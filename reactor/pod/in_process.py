@@ -27,7 +27,7 @@ from reactor.pod.recovery import after_shutdown
 from reactor.pod.sweeper import keep_sweeping
 from reactor.schedules.declaration import declare
 from reactor.worker.claim_loop import Plan, Runner
-from reactor.worker.running_attempts import Begun
+from reactor.worker.running_attempts import RunningAttempts
 
 log = get_logger(__name__)
 
@@ -70,7 +70,7 @@ class Reactor:
         self._queues = tuple(queues)
         self._concurrency = concurrency
         self._plan = Plan(url, listen_url or url, poll_seconds, heartbeat_seconds)
-        self._begun = Begun(concurrency)
+        self._begun = RunningAttempts(concurrency)
         self._loop: asyncio.AbstractEventLoop
         self._runner: Runner
         self._running: asyncio.Task[None]

@@ -15,7 +15,7 @@ from uuid import UUID
 from reactor.errors import WorkerNotStarted
 from reactor.log import get_logger
 from reactor.worker.process import Orders
-from reactor.worker.running_attempts import Begun
+from reactor.worker.running_attempts import RunningAttempts
 
 log = get_logger(__name__)
 
@@ -32,7 +32,7 @@ class Child:
     """Made by `start`. Its process group is its own, so that a Ctrl-C in the terminal reaches the supervisor alone, and
     what handlers started ends with them."""
 
-    def __init__(self, worker_id: UUID, process: asyncio.subprocess.Process, begun: Begun) -> None:
+    def __init__(self, worker_id: UUID, process: asyncio.subprocess.Process, begun: RunningAttempts) -> None:
         self.worker_id = worker_id
         self.begun = begun
         self.job_types: dict[str, int | None] = {}
@@ -53,7 +53,7 @@ class Child:
     @classmethod
     async def start(cls, orders: Orders) -> "Child":
         """`orders` without what belongs to this one process, which is filled in here."""
-        begun = Begun(orders.concurrency)
+        begun = RunningAttempts(orders.concurrency)
         ours, theirs = socket.socketpair()
         with theirs:
             process = await asyncio.create_subprocess_exec(

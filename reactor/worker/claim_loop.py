@@ -13,19 +13,16 @@ from reactor.database import statements
 from reactor.database.connection import connect, open_pool
 from reactor.database.listener import Listener
 from reactor.database.reconnecting import Line
-from reactor.handlers.context import Services
 from reactor.handlers.registry import Registry
 from reactor.job import Job, JobState
-from reactor.lifecycle.batch_writer import Settler
 from reactor.lifecycle.claim import claim, claim_one, inherit
 from reactor.lifecycle.lease import Worker, held
 from reactor.lifecycle.release import release_unstarted
 from reactor.log import get_logger
-from reactor.outcome import Ending
 from reactor.worker.claim_ahead import Pace
 from reactor.worker.due_times import NEVER, Calendar
-from reactor.worker.running_attempts import Begun
-from reactor.worker.slots import Crew
+from reactor.worker.running_attempts import RunningAttempts
+from reactor.worker.slots import Slots
 from reactor.worker.unhandled_types import Unhandled
 
 log = get_logger(__name__)
@@ -58,13 +55,13 @@ class Runner:
     """One claim at a time; what rings meanwhile causes one more. Everything else that needs the claim's connection, the
     calendar of scheduled jobs and the stock-taking, takes its turn between claims."""
 
-    def __init__(self, plan: Plan, registry: Registry, worker: Worker, begun: Begun | None = None) -> None:
+    def __init__(self, plan: Plan, registry: Registry, worker: Worker, begun: RunningAttempts | None = None) -> None:
         self.worker = worker
         self.counts = Counts()
         self.on_worn: Callable[[], None] = lambda: None
         self._plan = plan
         self._registry = registry
-        self._begun = begun or Begun(worker.capacity)
+        self._begun = begun or RunningAttempts(worker.capacity)
         self._is_begun_ours = begun is None
         self._line = Line(plan.url, f"reactor claim {worker.pod}", prepares=plan.prepares)
         self._listener = Listener(
@@ -77,7 +74,7 @@ class Runner:
             },
             self._on_connected,
         )
-        self._crew: Crew
+        self._crew: Slots
         self._has_crew = False
         self._loop: asyncio.AbstractEventLoop
         self._pace = Pace()
@@ -122,7 +119,7 @@ class Runner:
     @property
     def is_worn(self) -> bool:
         """There are handlers in it that do not stop."""
-        return self._crew.is_worn
+        return self._crew.is_stuck
 
     def stop(self) -> None:
         """No more claims; what runs ends. Claimed jobs that have not begun go back at once."""
@@ -156,16 +153,15 @@ class Runner:
         line = Line(self._plan.url, f"reactor settle {self.worker.pod}", prepares=self._plan.prepares)
         try:
             async with self._registry.resources() as resources:
-                settler = Settler(line, self._on_settled, self._on_written, self.counts.batches)
-                services = Services(settler, pool, resources)
-                self._crew = Crew(self.worker, self._registry, self._begun, self.counts, services)
+                self._crew = Slots(self.worker, self._registry, self._begun, self.counts, line, pool, resources)
+                self._crew.writers.on_idle = self._on_written
                 self._crew.is_closed = self._stopping
                 self._has_crew = True
                 self._opened.set()
                 self._crew.on_ended = self._on_ended
-                self._crew.on_worn = lambda: self.on_worn()
+                self._crew.on_stuck = lambda: self.on_worn()
                 async with asyncio.TaskGroup() as tasks:
-                    helpers = [tasks.create_task(settler.run())]
+                    helpers = [tasks.create_task(self._crew.writers.run())]
                     if not self._plan.once and not self._plan.inherits:
                         helpers.append(tasks.create_task(self._listener.run()))
                     try:
@@ -174,7 +170,7 @@ class Runner:
                         await self._crew.leave()
                         for helper in helpers:
                             helper.cancel()
-                if self._is_begun_ours and not self._crew.is_worn:
+                if self._is_begun_ours and not self._crew.is_stuck:
                     self._begun.close()
         finally:
             pool.terminate()
@@ -244,7 +240,7 @@ class Runner:
         after."""
         due = self._next_stock if self._stopping else min(self._next_stock, self._calendar.next_tick)
         self._enough = self._room_worthwhile()
-        self._is_cramped = self._crew.room < self._enough
+        self._is_cramped = self._crew.free < self._enough
         if self._claims and not self._is_cramped:
             due = min(due, self._next_look)
         timer = self._loop.call_at(min(due, self._loop.time() + 3600), self._wakeup.set)
@@ -329,11 +325,11 @@ class Runner:
     # How much to claim
 
     def _room(self) -> int:
-        room = self._crew.room + self._ahead()
+        room = self._crew.free + self._ahead()
         return room if self._budget is None else min(room, self._budget)
 
     def _has_room(self) -> bool:
-        return self._crew.room >= self._room_worthwhile()
+        return self._crew.free >= self._room_worthwhile()
 
     def _room_worthwhile(self) -> int:
         """One free place is worth a claim where jobs take long; where they fly through, many share one."""
@@ -370,9 +366,6 @@ class Runner:
             self._next_stock = 0.0
             self._wakeup.set()
 
-    def _on_settled(self, ending: Ending, state: JobState | None) -> None:
-        self._crew.on_settled(ending, state)
-
     def _on_written(self) -> None:
         if self._plan.once:
             self._look_now()  # without a bell: what was written may have made others runnable
@@ -382,5 +375,5 @@ class Runner:
     def _on_ended(self) -> None:
         if self._plan.once:
             self._look_now()  # its own transaction may have made others runnable
-        elif not self._claims or (self._is_cramped and self._crew.room >= self._enough):
+        elif not self._claims or (self._is_cramped and self._crew.free >= self._enough):
             self._wakeup.set()

@@ -1,30 +1,140 @@
-"""Calls a job's handler once, and tells as a value how that ended."""
+"""Executes a claimed job: calls its handler, and returns what is to be written of the attempt."""
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from enum import Enum
 from typing import Any
 
 from reactor.database.jsonb import encode
 from reactor.error_text import describe
+from reactor.handlers.attempt import Attempt, Services, Stop
 from reactor.handlers.context import Context
 from reactor.handlers.registry import Around, Handler
 from reactor.handlers.signature import PayloadInvalid
 from reactor.handlers.steps import Summary
 from reactor.handlers.sync_context import run_in_thread
-from reactor.outcome import Completed, Errored, Fail, Failed, Outcome, Partial, Retry, Snooze, Snoozed, in_seconds
+from reactor.job import Job, JobState
+from reactor.outcome import (
+    Completed,
+    Ending,
+    Errored,
+    Fail,
+    Failed,
+    Outcome,
+    Partial,
+    Retry,
+    Snooze,
+    Snoozed,
+    in_seconds,
+)
+
+_CALLS = 5
+_REPEAT_PAUSE_SECONDS = 0.05
 
 
-async def execute(handler: Handler, context: Context, arounds: Sequence[Around], executor: Executor) -> Outcome:
+class End(Enum):
+    """Ends of an attempt that are not its own to write."""
+
+    STALE = "the job is not this attempt's any more"
+    INTERRUPTED = "by a shutdown: the release of the worker's claims gives it back"
+
+
+class Execution:
+    """One attempt in its slot: the task that runs it, its timer, and its entry among the running attempts."""
+
+    __slots__ = ("attempt", "entry", "handler", "is_given_up", "job", "task", "timeout_seconds", "timer")
+
+    def __init__(self, job: Job, handler: Handler, services: Services) -> None:
+        self.job = job
+        self.handler = handler
+        self.attempt = Attempt(job, services)
+        self.timeout_seconds = handler.timeout_seconds if job.timeout_seconds is None else job.timeout_seconds
+        self.task: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.entry = -1
+        self.is_given_up = False
+        """Its end is decided without it: what it returns is ignored."""
+
+    def stop(self, why: Stop) -> None:
+        """An async handler is cancelled, a thread notices at its next call of the context."""
+        if self.attempt.stop_because is why:
+            return  # once: another cancellation would hit whatever it does to clean up
+        self.attempt.stop(why)
+        if self.task is not None and self.attempt.can_be_cancelled:
+            self.task.cancel()
+
+    async def run(self, arounds: Sequence[Around], executor: Executor) -> Ending | JobState | End:
+        """Returns what is to be written of the attempt, or the state that its own transaction has written."""
+        try:
+            return await self._call_until_done(arounds, executor)
+        except asyncio.CancelledError:
+            self.attempt.close()
+            await self.attempt.roll_back()
+            return self._stopped()
+        finally:
+            self.attempt.end()
+
+    async def _call_until_done(self, arounds: Sequence[Around], executor: Executor) -> Ending | JobState | End:
+        """What the server undid through no fault of the handler is run again at once, and not charged."""
+        for call in range(1, _CALLS + 1):
+            if self.attempt.stop_because is not None:
+                return self._stopped()
+            self.attempt.start()
+            if call > 1:
+                await asyncio.sleep(_REPEAT_PAUSE_SECONDS * random.uniform(0.5, 1.5))
+            try:
+                outcome = await call_handler(self.handler, self.attempt, arounds, executor)
+                return await self._close(outcome)
+            except Exception as error:
+                await self.attempt.roll_back()
+                if not self.attempt.is_to_be_repeated or call == _CALLS:
+                    return self.attempt.ending(errored(self.handler, self.job.attempts, error))
+            # The answer to a commit may have been lost. This question waits for a commit that is still under way.
+            self.attempt.close()
+            if not await self.attempt.is_held():
+                return await self.attempt.committed_state() or End.STALE
+            self.attempt = self.attempt.repeat()
+        raise AssertionError("unreachable")
+
+    async def _close(self, outcome: Outcome) -> Ending | JobState | End:
+        is_done = isinstance(outcome, Completed | Partial)
+        ending = self.attempt.ending(outcome, with_children=is_done)
+        if not self.attempt.in_transaction:
+            if is_done:
+                await self.attempt.record_last_steps()
+            return ending
+        if not is_done:
+            await self.attempt.roll_back()
+            return ending
+        self.attempt.close()
+        return await self.attempt.commit(ending) or End.STALE
+
+    def _stopped(self) -> Ending | End:
+        match self.attempt.stop_because:
+            case Stop.TIMEOUT:
+                return self.attempt.ending(self.timed_out())
+            case Stop.SHUTDOWN:
+                return End.INTERRUPTED
+            case _:
+                return End.STALE
+
+    def timed_out(self) -> Errored | Failed:
+        error = TimeoutError(f"The handler did not end within {self.timeout_seconds:g} s.")
+        return errored(self.handler, self.job.attempts, error)
+
+
+async def call_handler(handler: Handler, attempt: Attempt, arounds: Sequence[Around], executor: Executor) -> Outcome:
     """Lets through only what is not the handler's to decide: its cancellation, and a transaction to be run again."""
-    job = context.job
+    context = Context(attempt)
     try:
         if arounds:
-            returned = await _surrounded(arounds, context, lambda: _call(handler, context, executor))
+            returned = await _surrounded(arounds, context, lambda: _call(handler, attempt, context, executor))
         else:
-            returned = await _call(handler, context, executor)
+            returned = await _call(handler, attempt, context, executor)
     except PayloadInvalid as error:
         return Failed(f"The payload does not fit {handler.name}: {error}")
     except Fail as error:
@@ -34,29 +144,30 @@ async def execute(handler: Handler, context: Context, arounds: Sequence[Around],
     except Snooze as error:
         return Snoozed(error.after_seconds, error.message)
     except asyncio.CancelledError:
-        if context.cancelled:
+        if attempt.is_stopping:
             raise
-        return errored(handler, job.attempts, asyncio.CancelledError("The handler was cancelled from within."))
+        from_within = asyncio.CancelledError("The handler was cancelled from within.")
+        return errored(handler, attempt.job.attempts, from_within)
     except BaseException as error:
         # SystemExit, and whatever else libraries (pytest's, for one) hide from `except Exception`.
-        if context.cancelled:
+        if attempt.is_stopping:
             raise asyncio.CancelledError from error
-        context.note(error)
-        if context.to_be_repeated:
+        attempt.note(error)
+        if attempt.is_to_be_repeated:
             raise
-        return errored(handler, job.attempts, error)
-    if context.lost_its_transaction:
+        return errored(handler, attempt.job.attempts, error)
+    if attempt.lost_its_transaction:
         return Failed(
             f"{handler.name} ended its transaction with COMMIT or ROLLBACK as SQL. It is committed when the handler "
             "returns; what was done before can't be undone."
         )
-    return _outcome(handler, context, returned)
+    return _outcome(handler, attempt, returned)
 
 
-def _call(handler: Handler, context: Context, executor: Executor) -> Awaitable[Any]:
+def _call(handler: Handler, attempt: Attempt, context: Context, executor: Executor) -> Awaitable[Any]:
     if handler.in_thread:
-        return run_in_thread(executor, handler.function, lambda sync: handler.arguments(context.job, sync), context)
-    called: Awaitable[Any] = handler.function(*handler.arguments(context.job, context))
+        return run_in_thread(executor, handler.function, lambda sync: handler.arguments(attempt.job, sync), attempt)
+    called: Awaitable[Any] = handler.function(*handler.arguments(attempt.job, context))
     return called
 
 
@@ -74,14 +185,14 @@ async def _surrounded(arounds: Sequence[Around], context: Context, call: Callabl
     raise raised
 
 
-def _outcome(handler: Handler, context: Context, returned: Any) -> Outcome:
-    """Looks at once whether it can be stored: what is settled as done takes children and data with it."""
+def _outcome(handler: Handler, attempt: Attempt, returned: Any) -> Outcome:
+    """Checks now whether it can be stored: an outcome that is settled as done commits children and data."""
     if isinstance(returned, Summary):
         returned = returned.counts
     if returned is None:
-        return context.outcome(None)
-    said = isinstance(returned, Completed | Partial)
-    outcome: Completed | Partial = returned if said else Completed(returned)
+        return attempt.outcome(None)
+    is_explicit = isinstance(returned, Completed | Partial)
+    outcome: Completed | Partial = returned if is_explicit else Completed(returned)
     result: Any = outcome.result
     message: Any = outcome.message
     try:
@@ -90,20 +201,20 @@ def _outcome(handler: Handler, context: Context, returned: Any) -> Outcome:
         if isinstance(result, dict):
             encode(result)
     except ValueError as error:
-        return Failed(f"What {handler.name} returned is no JSON: {error}")
+        return Failed(f"{handler.name} returned a value that is not valid JSON: {error}")
     for found, allowed in ((result, dict), (message, str)):
         if found is not None and not isinstance(found, allowed):
             return Failed(
                 f"{handler.name} returned {type(found).__name__}; a handler returns a dict, a pydantic model, nothing, "
                 "what ctx.steps(...) returned, or a result and a text in Completed(...) or Partial(...)."
             )
-    if not said:
-        return context.outcome(result)
+    if not is_explicit:
+        return attempt.outcome(result)
     return outcome if result is outcome.result else replace(outcome, result=result)
 
 
 def errored(handler: Handler, attempt: int, error: BaseException) -> Errored | Failed:
-    """The one place that asks the handler's policy, which is the user's code and may be wrong."""
+    """The one place that asks the handler's backoff, which is the user's code and may be wrong."""
     try:
         delay = in_seconds(handler.backoff(attempt, error))
     except Exception as mistake:

@@ -24,7 +24,7 @@ from reactor.lifecycle.lease import Worker, register_worker
 from reactor.log import configure_logging, get_logger
 from reactor.schedules.declaration import declare
 from reactor.worker.claim_loop import Plan, Runner
-from reactor.worker.running_attempts import Begun
+from reactor.worker.running_attempts import RunningAttempts
 
 log = get_logger(__name__)
 
@@ -63,7 +63,7 @@ class Process:
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._lines = control.makefile("rb")
-        self._begun: Begun | None = None
+        self._begun: RunningAttempts | None = None
 
     def main(self) -> int:
         orders = Orders.decode(self._lines.readline())
@@ -97,7 +97,7 @@ class Process:
                 orders.app, f"importing it raised {type(error).__name__}: {error}", "The traceback is in the log."
             ) from error
         worker = Worker(orders.pod, registry.job_types, orders.queues, orders.concurrency, UUID(orders.worker_id))
-        return Runner(orders.plan, registry, worker, Begun(orders.concurrency, orders.begun_descriptor))
+        return Runner(orders.plan, registry, worker, RunningAttempts(orders.concurrency, orders.begun_descriptor))
 
     async def _work(self, orders: Orders, runner: Runner) -> None:
         loop = asyncio.get_running_loop()

@@ -25,7 +25,7 @@ def test_a_wait_is_shortened_by_chance_by_up_to_half() -> None:
     assert [wait(1, ERROR) for _ in range(3)] == [4, 6, 8]
 
 
-def test_what_failed_together_comes_apart() -> None:
+def test_jobs_that_failed_together_spread() -> None:
     wait = exponential()
     assert len({wait(5, ERROR) for _ in range(50)}) > 40
 

@@ -1,4 +1,4 @@
-"""The registry: one handler a type, and every mistake told where it is made."""
+"""The registry: one handler per type, and every mistake reported where it is made."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 import reactor
 from reactor import Context, Job, Registry, SyncContext
-from reactor.errors import AppInvalid, HandlerInvalid, HandlerTwice, HandlerUnknown, ReactorError
+from reactor.errors import AppInvalid, HandlerContextWrong, HandlerInvalid, HandlerTwice, HandlerUnknown, ReactorError
 from reactor.handlers import registry
 from reactor.handlers.registry import default, load
 
@@ -66,11 +66,11 @@ def test_a_registry_of_its_own_is_apart_from_the_programs(registry: Registry) ->
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"job_type": ""}, "'' is no job_type"),
-        ({"job_type": "x" * 201}, "is no job_type"),
-        ({"job_type": "a\nb"}, "is no job_type"),
-        ({"job_type": " a"}, "is no job_type"),
-        ({"job_type": 5}, "is given no job_type"),
+        ({"job_type": ""}, "'' is not a valid job_type"),
+        ({"job_type": "x" * 201}, "is not a valid job_type"),
+        ({"job_type": "a\nb"}, "is not a valid job_type"),
+        ({"job_type": " a"}, "is not a valid job_type"),
+        ({"job_type": 5}, "has no job_type"),
         ({"max_attempts": 0}, "max_attempts is less than 1"),
         ({"timeout_seconds": 0}, "timeout_seconds is not a positive number"),
         ({"timeout_seconds": float("nan")}, "timeout_seconds is not a positive number"),
@@ -121,15 +121,15 @@ class Callee:
     [
         (generates, "it is a generator"),
         (generates_too, "it is a generator"),
-        (wants_more, "its parameter 'colour'"),
+        (wants_more, "unsupported parameter 'colour'"),
         (wants_any, "its parameter 'args'"),
         (wants_named, "its parameter 'kwargs'"),
         (wants_by_name, "its parameter 'ctx' can't be given by position"),
-        ("no function", "it is no function"),
-        (None, "it is no function"),
-        (Callee(), "it is no function"),
-        (functools.partial(first), "it is no function"),
-        (Callee, "it is no function"),
+        ("no function", "it is not a function"),
+        (None, "it is not a function"),
+        (Callee(), "it is not a function"),
+        (functools.partial(first), "it is not a function"),
+        (Callee, "it is not a function"),
     ],
     ids=lambda value: getattr(value, "__name__", type(value).__name__ if callable(value) else str(value)),
 )
@@ -140,6 +140,74 @@ def test_a_function_that_can_not_be_a_handler_is_refused_saying_why(
         registry.register("work")(function)
     assert refused.value.remedy
     assert registry.is_empty
+
+
+async def async_with_sync_context(job: Job, ctx: SyncContext) -> None: ...
+
+
+def thread_with_async_context(job: Job, ctx: Context) -> None: ...
+
+
+async def async_with_either(ctx: Context | SyncContext) -> None: ...
+
+
+def thread_with_either(ctx: Context | SyncContext) -> None: ...
+
+
+async def async_with_optional(ctx: SyncContext | None) -> None: ...
+
+
+async def async_by_annotation(surroundings: SyncContext) -> None: ...
+
+
+def thread_with_hidden_name(ctx: hidden.Context) -> None:  # type: ignore[name-defined]  # noqa: F821
+    """As after `if TYPE_CHECKING: import …`."""
+
+
+@pytest.mark.parametrize(
+    ("function", "complaint", "remedy"),
+    [
+        (
+            async_with_sync_context,
+            "async def, but its parameter 'ctx' is annotated with SyncContext",
+            "Annotate it with Context,",
+        ),
+        (
+            async_with_optional,
+            "async def, but its parameter 'ctx' is annotated with SyncContext",
+            "Annotate it with Context,",
+        ),
+        (
+            async_by_annotation,
+            "async def, but its parameter 'surroundings' is annotated with SyncContext",
+            "Annotate it with Context,",
+        ),
+        (
+            thread_with_async_context,
+            "plain def, but its parameter 'ctx' is annotated with Context",
+            "Annotate it with SyncContext,",
+        ),
+        (
+            thread_with_hidden_name,
+            "plain def, but its parameter 'ctx' is annotated with Context",
+            "Annotate it with SyncContext,",
+        ),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_handler_with_the_wrong_context_is_refused_saying_which_to_use(
+    registry: Registry, function: Any, complaint: str, remedy: str
+) -> None:
+    with pytest.raises(HandlerContextWrong, match=complaint) as refused:
+        registry.register("work")(function)
+    assert refused.value.remedy.startswith(remedy)
+    assert registry.is_empty
+
+
+@pytest.mark.parametrize("function", [async_with_either, thread_with_either])
+def test_a_handler_that_takes_either_context_is_accepted(registry: Registry, function: Any) -> None:
+    registry.register("work")(function)
+    assert not registry.is_empty
 
 
 async def by_names(ctx, job, payload):  # type: ignore[no-untyped-def]
@@ -172,7 +240,7 @@ class Service:
         (Service().method, ["job"]),
     ],
 )
-def test_a_handler_is_given_what_its_parameters_ask_for(
+def test_a_handler_gets_arguments_by_annotation_or_name(
     registry: Registry, function: Callable[..., Any], given: list[object]
 ) -> None:
     """By their types, which are text in this module, or else by their names."""
@@ -241,7 +309,7 @@ def test_an_app_that_is_not_there_is_said_to_be_missing(module: Callable[[str, s
 
 
 @pytest.mark.parametrize("app", ["", ".handlers", "handlers.", "my handlers", "a/b.py"])
-def test_what_is_no_modules_name_is_refused_and_not_raised(module: Callable[[str, str], str], app: str) -> None:
+def test_an_invalid_module_name_is_refused(module: Callable[[str, str], str], app: str) -> None:
     with pytest.raises(AppInvalid):
         load(app, Registry())
 

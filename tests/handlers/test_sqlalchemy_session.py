@@ -251,6 +251,6 @@ async def test_a_deadlock_under_it_runs_the_handler_again(
     assert (await row(job_id))["attempts"] == 1
 
 
-def test_sqlalchemy_is_imported_by_those_who_use_it() -> None:
+def test_sqlalchemy_is_imported_only_when_used() -> None:
     script = "import sys, reactor, reactor.worker.claim_loop; assert 'sqlalchemy' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True)

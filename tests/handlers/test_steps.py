@@ -98,7 +98,7 @@ async def test_the_jobs_state_follows_from_its_steps(
     state: str,
     returned: str,
 ) -> None:
-    """J3: whatever the handler returns, unless that is an outcome. All failed: for good, attempts left or not."""
+    """J3: whatever the handler returns, unless that is an outcome. All failed: permanently, at any attempt."""
 
     async def act(name: str) -> None:
         if name in failing:
@@ -189,7 +189,7 @@ async def test_no_more_run_at_once_than_allowed(
     assert most == at_once
 
 
-async def test_the_whole_plan_and_the_progress_are_seen_by_others(
+async def test_clients_see_the_whole_plan_and_its_progress(
     database: str, registry: Registry, connection: Connection, row: Row
 ) -> None:
     """J4: total, completed, failed and the current one, while it runs."""
@@ -201,7 +201,7 @@ async def test_the_whole_plan_and_the_progress_are_seen_by_others(
             if name == "b":
                 raise ValueError("b")
             if name == "c":
-                await ctx.confirm()  # what was said before is written by now
+                await ctx.progress()  # earlier reports are written by now
                 now = await row(job.id)
                 seen["c"] = await steps(connection), now["progress"], now["status_message"]
 
@@ -212,7 +212,7 @@ async def test_the_whole_plan_and_the_progress_are_seen_by_others(
     assert seen["c"] == ({"a": "completed", "b": "failed", "c": "running", "d": "pending"}, 0.5, "c (2 of 4 done)")
 
 
-async def test_progress_that_the_handler_tells_is_left_alone(
+async def test_progress_that_the_handler_reports_is_not_overwritten(
     database: str, registry: Registry, connection: Connection, row: Row
 ) -> None:
     @registry.register("work")
@@ -232,10 +232,10 @@ async def test_progress_that_the_handler_tells_is_left_alone(
 # Once
 
 
-async def test_a_retry_runs_only_what_is_not_completed(
+async def test_a_retry_runs_only_steps_that_are_not_completed(
     database: str, registry: Registry, connection: Connection, row: Row
 ) -> None:
-    """F9: results are kept and given back; a failed step starts anew, without its old error."""
+    """F9: results are stored and returned again; a failed step starts over, without its old error."""
     called: list[tuple[int, str]] = []
 
     @registry.register("work", backoff=0)
@@ -314,7 +314,7 @@ async def test_killed_on_the_second_day_the_first_is_not_run_again(
 async def test_single_steps_are_run_once_too(
     database: str, registry: Registry, connection: Connection, row: Row
 ) -> None:
-    """F9: the error goes on to the handler, so that it can decide; here the attempt ends with it."""
+    """F9: the error reaches the handler, so that it can decide; here the attempt ends with it."""
     called: list[str] = []
 
     @registry.register("work", backoff=0)
@@ -393,7 +393,9 @@ async def test_a_step_can_have_nothing_to_do(
     assert (await errors(connection))["alone"] == "no snow in July"
 
 
-async def test_what_a_new_plan_leaves_out_is_skipped(database: str, registry: Registry, connection: Connection) -> None:
+async def test_steps_missing_from_a_new_plan_are_skipped(
+    database: str, registry: Registry, connection: Connection
+) -> None:
     @registry.register("work", backoff=0)
     async def work(job: Job, ctx: Context) -> None:
         def fail() -> None:
@@ -413,7 +415,7 @@ async def test_what_a_new_plan_leaves_out_is_skipped(database: str, registry: Re
 
 
 @pytest.mark.parametrize("name", ["", "x" * 501, "a\nb", "a\0b", "\ud800", 7])
-async def test_a_name_that_nobody_could_read_is_refused(
+async def test_an_unreadable_step_name_is_refused(
     database: str, registry: Registry, connection: Connection, name: Any
 ) -> None:
     @registry.register("work")
@@ -465,7 +467,7 @@ async def test_a_result_that_cant_be_stored_fails_its_step_only(
     assert "its result can't be stored" in (await errors(connection))["odd"]
 
 
-async def test_what_only_the_database_refuses_fails_its_step_only(
+async def test_a_result_that_only_the_database_refuses_fails_only_its_step(
     database: str, registry: Registry, connection: Connection
 ) -> None:
     """Also in a batch with others', which are written."""
@@ -520,17 +522,17 @@ async def claimed(connection: Connection, worker: Worker) -> Job:
 async def test_a_stale_attempt_writes_no_step(connection: Connection, claimed: Job) -> None:
     """Guarantee 3: neither a plan nor a state; of two attempts in one batch only the one that holds its job."""
     stale, own = uuid4(), claimed.attempt_id
-    assert not await plan_steps(connection, claimed.id, stale, {"a": 0}, begun=False)
+    assert not await plan_steps(connection, claimed.id, stale, {"a": 0}, started=False)
     assert await steps(connection) == {}
-    assert await plan_steps(connection, claimed.id, own, {"a": 0, "b": 1}, begun=False)
-    assert not await plan_steps(connection, claimed.id, stale, {"a": 5}, begun=True)
+    assert await plan_steps(connection, claimed.id, own, {"a": 0, "b": 1}, started=False)
+    assert not await plan_steps(connection, claimed.id, stale, {"a": 5}, started=True)
     records = [
         Record(claimed.id, stale, "a", StepState.FAILED),
         Record(claimed.id, own, "b", StepState.COMPLETED, '{"x": 1}'),
     ]
     assert await record_steps(connection, records) == {own}
     assert await steps(connection) == {"a": "pending", "b": "completed"}
-    assert await plan_steps(connection, claimed.id, own, {"b": 7}, begun=True)
+    assert await plan_steps(connection, claimed.id, own, {"b": 7}, started=True)
     assert await steps(connection) == {"a": "pending", "b": "completed"}, "a completed step was started anew"
 
 
@@ -539,13 +541,13 @@ async def test_a_cancel_at_the_same_moment_is_waited_for(
     database: str, connection: Connection, claimed: Job, write: str, until: Until
 ) -> None:
     """Guarantee 3: the row is locked, not only looked at. Else the step could be written after the cancel was done."""
-    await plan_steps(connection, claimed.id, claimed.attempt_id, {"a": 0}, begun=False)
+    await plan_steps(connection, claimed.id, claimed.attempt_id, {"a": 0}, started=False)
     async with connect(database, name="canceller") as canceller, connect(database, name="writer") as writer:
         async with canceller.transaction():
             await canceller.execute("select from reactor.cancel(array[$1::bigint], 'by hand')", claimed.id)
             if write == "plan":
                 writing = asyncio.create_task(
-                    plan_steps(writer, claimed.id, claimed.attempt_id, {"a": 0, "b": 1}, begun=True)
+                    plan_steps(writer, claimed.id, claimed.attempt_id, {"a": 0, "b": 1}, started=True)
                 )
             else:
                 record = Record(claimed.id, claimed.attempt_id, "a", StepState.COMPLETED)
@@ -564,7 +566,7 @@ async def _waits_for_a_lock(connection: Connection, name: str) -> bool:
 async def test_a_handler_whose_job_was_taken_stops_at_its_next_step(
     database: str, registry: Registry, connection: Connection, until: Until, at_once: int
 ) -> None:
-    """Guarantee 3, F9: nobody has told it yet; its write changes nothing and stops it."""
+    """Guarantee 3, F9: no notification has reached it yet; its write changes nothing and stops it."""
     called: list[str] = []
     ended: list[BaseException] = []
     taken = asyncio.Event()
@@ -631,7 +633,7 @@ async def test_a_cancel_is_honoured_between_steps(
 async def test_a_shutdown_is_honoured_between_steps(
     database: str, registry: Registry, connection: Connection, row: Row, until: Until
 ) -> None:
-    """F9: the next pod goes on where this one stopped, at no cost."""
+    """F9: the next pod continues where this one stopped, and no attempt is charged."""
     began = asyncio.Event()
     called: list[str] = []
 
@@ -654,7 +656,7 @@ async def test_a_shutdown_is_honoured_between_steps(
     assert (await row(job_id))["attempts"] == 1
 
 
-async def test_a_producers_lock_on_one_job_holds_up_no_others_progress(
+async def test_a_producers_lock_on_one_job_does_not_delay_progress_of_others(
     database: str, registry: Registry, connection: Connection, until: Until
 ) -> None:
     """A job that waits for a running one, inserted in a transaction that stays open for a while."""
@@ -686,7 +688,7 @@ async def test_a_producers_lock_on_one_job_holds_up_no_others_progress(
         await until(lambda: connection.fetchval("select bool_and(state = 'completed') from reactor.jobs"))
 
 
-async def test_somebodys_lock_on_one_job_holds_up_no_others_steps(
+async def test_a_lock_on_one_job_does_not_delay_steps_of_others(
     database: str, registry: Registry, connection: Connection, row: Row, until: Until
 ) -> None:
     """And when it is given up, the step is written."""
@@ -855,7 +857,7 @@ async def test_a_stale_attempts_transaction_leaves_no_step(
 async def test_a_deadlock_in_a_step_runs_the_handler_again(
     database: str, registry: Registry, connection: Connection, ledger: Callable[[], Awaitable[list[str]]], row: Row
 ) -> None:
-    """It is nobody's fault: neither a failed step nor an attempt."""
+    """The handler is not to blame: neither a failed step nor an attempt is charged."""
     calls = 0
 
     @registry.register("work")
@@ -879,7 +881,7 @@ async def test_a_deadlock_in_a_step_runs_the_handler_again(
 async def test_parallel_steps_cant_share_the_transaction(
     database: str, registry: Registry, connection: Connection
 ) -> None:
-    """It is one connection; they are told what to do instead."""
+    """It is one connection; the error says what to do instead."""
 
     @registry.register("work")
     async def work(job: Job, ctx: Context) -> Summary:

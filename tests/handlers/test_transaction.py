@@ -13,6 +13,7 @@ import pytest
 from reactor import Completed, Context, Fail, Job, Partial, Registry, Retry, Snooze, SyncContext, submit
 from reactor.database import statements
 from reactor.database.connection import Connection, connect
+from reactor.handlers.transaction import Transaction
 from reactor.job import JobState
 from reactor.testing import run_until_idle
 from reactor.worker.claim_loop import Runner
@@ -79,7 +80,7 @@ async def eventually(condition: Callable[[], Awaitable[object] | object]) -> Non
 
 
 async def test_data_children_result_and_state_are_one_commit(ledger: Ledger, registry: Registry) -> None:
-    """D6: nobody sees any of it before; one transaction has written all of it."""
+    """D6: none of it is visible before; one transaction has written all of it."""
 
     @registry.register("work")
     async def work(ctx: Context) -> dict[str, Any]:
@@ -238,7 +239,7 @@ async def test_partial_keeps_data_and_children(ledger: Ledger, registry: Registr
     assert await ledger.entries() == ["data"]
 
 
-async def test_who_runs_a_job_by_its_id_is_told_the_state_its_transaction_wrote(
+async def test_run_job_returns_the_state_that_the_transaction_wrote(
     ledger: Ledger, registry: Registry, running: Running
 ) -> None:
     @registry.register("work")
@@ -321,7 +322,7 @@ async def test_of_an_old_attempt_and_a_new_one_only_the_new_one_writes(
 async def test_a_cancel_stops_a_handler_that_waits_in_its_transaction(
     ledger: Ledger, registry: Registry, running: Running
 ) -> None:
-    """F6, F12: it is told at once, what it did is undone, and its scope is free when it has stopped."""
+    """F6, F12: it is cancelled at once, its work is undone, and its scope is free when it has stopped."""
     inside = asyncio.Event()
 
     @registry.register("work")
@@ -423,7 +424,7 @@ async def test_a_handlers_transaction_may_refer_to_its_job(ledger: Ledger, regis
     ("sqlstate", "when", "in_thread"),
     [("40001", "in it", False), ("40P01", "at commit", False), ("40P01", "in it", True), ("40001", "at commit", True)],
 )
-async def test_what_the_server_asks_to_repeat_is_repeated_at_no_cost(
+async def test_a_transaction_that_the_server_undid_is_repeated_and_not_charged(
     ledger: Ledger, registry: Registry, sqlstate: str, when: str, in_thread: bool
 ) -> None:
     runs: list[int] = []
@@ -480,7 +481,7 @@ async def _name(ledger: Ledger) -> str:
     return str(await ledger.connection.fetchval("select current_database()"))
 
 
-async def test_what_can_never_be_done_is_not_repeated_for_ever(ledger: Ledger, registry: Registry) -> None:
+async def test_a_transaction_is_not_repeated_forever(ledger: Ledger, registry: Registry) -> None:
     runs: list[int] = []
 
     @registry.register("work", max_attempts=1)
@@ -514,7 +515,7 @@ async def test_a_connection_that_is_lost_in_the_middle_costs_no_attempt(
         runs.append(job.attempts)
         first = len(runs) == 1
         if first and when == "before it begins":
-            await ctx._services.pool.release(await ctx._services.pool.acquire())
+            await ctx.pool.release(await ctx.pool.acquire())
             await ledger.connection.execute(TERMINATE)
         async with ctx.transaction() as connection:
             await connection.execute(WRITE, "data")
@@ -579,7 +580,7 @@ async def test_a_job_that_was_cancelled_while_its_connection_was_lost_is_stale_a
     async def work(job: Job, ctx: Context) -> None:
         async with ctx.transaction() as connection:
             await connection.execute(WRITE, "data")
-            # Nobody is told of this cancel in time: the attempt finds out by itself.
+            # No notification of this cancel arrives in time: the attempt finds out when it asks.
             await ledger.connection.execute(
                 "update reactor.jobs set state = 'cancelled', attempt_id = null, finished_at = now() where id = $1",
                 job.id,
@@ -608,7 +609,7 @@ async def test_a_timeout_that_meets_the_commit_does_not_run_the_handler_again(
         runs.append(job.attempts)
         async with ctx.transaction() as connection:
             await connection.execute(WRITE, "data")
-        monkeypatch.setattr(type(ctx._transaction), "commit", slow_and_lost)
+        monkeypatch.setattr(Transaction, "commit", slow_and_lost)
 
     after = await ledger.ran()
     monkeypatch.undo()
@@ -641,10 +642,10 @@ async def test_children_outside_a_transaction_are_created_with_the_end(ledger: L
 
 
 @pytest.mark.parametrize("in_transaction", [False, True])
-async def test_children_with_keys_and_exclusive_scopes_join_what_there_is(
+async def test_children_with_keys_and_exclusive_scopes_that_are_held_are_left_out(
     ledger: Ledger, registry: Registry, in_transaction: bool, events: Events
 ) -> None:
-    """Those that exist already are not counted, and keep their parents. What a scope keeps away is told."""
+    """Those that exist already are not counted, and keep their parents. Those that a scope prevents are logged."""
     other = uuid4()
     held = await submit(ledger.connection, "child", idempotency_key="k", run_after=None, queue="elsewhere")
 
@@ -665,8 +666,8 @@ async def test_children_with_keys_and_exclusive_scopes_join_what_there_is(
     assert (kept["id"], kept["parent_id"]) == (held.id, None)
     assert [c["parent_id"] for c in children] == [after["id"]] * 3
     assert [c["pipeline_id"] for c in children] == [after["pipeline_id"], after["pipeline_id"], other]
-    [told] = [event for event in events if event["event"].startswith("chained jobs left out")]
-    assert (told["job_id"], told["taken_by"]) == (after["id"], [children[1]["id"]])
+    [logged] = [event for event in events if event["event"] == "chained jobs left out"]
+    assert (logged["job_id"], logged["busy_with"]) == (after["id"], [children[1]["id"]])
 
 
 async def test_no_child_and_many_children_are_counted(ledger: Ledger, registry: Registry) -> None:
@@ -792,7 +793,7 @@ async def test_a_thread_that_is_stopped_in_its_transaction_leaves_nothing(
     assert sum(e["event"] == "writeback_stale_attempt" for e in events) == 1
 
 
-async def test_many_transactions_share_what_connections_there_are(ledger: Ledger, registry: Registry) -> None:
+async def test_many_transactions_share_few_connections(ledger: Ledger, registry: Registry) -> None:
     @registry.register("work")
     async def work(job: Job, ctx: Context) -> None:
         async with ctx.transaction() as connection:

@@ -127,10 +127,10 @@ async def test_a_cancelled_jobs_scope_stays_held_until_its_handler_has_stopped(
     assert (await row(first))["state"] == "cancelled"
 
 
-async def test_what_is_taken_without_a_word_is_found_by_the_stock_taking(
+async def test_a_job_taken_without_a_notification_is_found_by_reconciliation(
     database: str, work: Work, connection: Connection, row: Row, until: Until
 ) -> None:
-    """D5: the row is somebody else's, and no notification was sent: the next comparison stops the handler."""
+    """D5: another worker has the row, and no notification was sent: the next reconciliation stops the handler."""
     async with Reactor(database, registry=work.registry, heartbeat_seconds=0.3) as reactor:
         job_id = await insert(connection)
         await until(lambda: job_id in work.began)
@@ -149,7 +149,7 @@ async def test_what_is_taken_without_a_word_is_found_by_the_stock_taking(
 async def test_claims_whose_client_is_gone_are_given_back(
     database: str, work: Work, connection: Connection, until: Until
 ) -> None:
-    """Guarantee 1: a claim may commit although nobody hears of it; 200 times, at every moment of it."""
+    """Guarantee 1: a claim may commit although its answer is lost; 200 times, at every moment of it."""
     worker: Worker
     async with Reactor(database, registry=work.registry, queues=["others"], heartbeat_seconds=0.3) as reactor:
         worker = reactor._runner.worker

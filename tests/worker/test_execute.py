@@ -22,8 +22,8 @@ from reactor.job import JobState
 from reactor.lifecycle.claim import claim_one
 from reactor.lifecycle.lease import Worker
 from reactor.testing import run_until_idle
-from reactor.worker import slots
 from reactor.worker.claim_loop import Runner
+from reactor.worker.slots import Slots, Timings
 
 Row = Callable[[int], Awaitable[dict[str, Any]]]
 Running = Callable[..., AbstractAsyncContextManager[Runner]]
@@ -97,10 +97,10 @@ async def test_a_job_without_a_handler_is_logged_and_left_alone(
     assert ("no handler for this job", None) in told
 
 
-async def test_a_job_that_somebody_else_has_is_not_run(
+async def test_a_job_of_another_worker_is_not_run(
     bench: Bench, registry: Registry, running: Running, worker: Worker
 ) -> None:
-    """P3: a claim that fails is silent, and nobody can forget to look."""
+    """P3: a claim that fails is silent, and the result can't be overlooked."""
     calls: list[int] = []
 
     @registry.register("work")
@@ -120,7 +120,7 @@ async def test_a_job_that_somebody_else_has_is_not_run(
 
 
 async def test_a_job_can_be_run_by_its_id(bench: Bench, registry: Registry, running: Running) -> None:
-    """D2: in the way that every job is run; who asks is told in which state that left it."""
+    """D2: in the way that every job is run; the caller gets the state in which that left it."""
 
     @registry.register("work", backoff=60)
     async def work(job: Job) -> Partial:
@@ -142,7 +142,7 @@ async def _is(bench: Bench, job_id: int, state: str) -> bool:
 # How it ends
 
 
-async def test_what_a_handler_returns_is_the_result(bench: Bench, registry: Registry) -> None:
+async def test_the_return_value_is_the_result(bench: Bench, registry: Registry) -> None:
     """D6, D7"""
 
     @registry.register("work")
@@ -200,7 +200,7 @@ async def test_the_jobs_own_number_of_attempts_wins(bench: Bench, registry: Regi
         (Snooze(60, ValueError("no file yet")), "pending", None, "no file yet", 0),  # type: ignore[arg-type]
     ],
 )
-async def test_a_handler_says_by_what_it_raises_how_to_go_on(
+async def test_exceptions_of_a_handler_decide_the_outcome(
     bench: Bench,
     registry: Registry,
     raises: Exception,
@@ -262,7 +262,7 @@ class Report(BaseModel):
         (Partial(Report(rows=2)), "partial", {"rows": 2, "until": "PT1H"}, None),  # type: ignore[arg-type]
     ],
 )
-async def test_what_can_be_returned(
+async def test_valid_return_values(
     bench: Bench, registry: Registry, returned: object, state: str, result: object, message: str | None
 ) -> None:
     """D6: the handler chooses the outcome and the final message."""
@@ -484,7 +484,7 @@ async def test_a_payload_that_does_not_fit_fails_for_good_naming_the_field(
 
 
 async def test_a_plain_function_runs_in_a_thread_of_its_own(bench: Bench, registry: Registry) -> None:
-    """Two of them at once, each waiting for the other, beside an event loop that goes on."""
+    """Two of them at once, each waiting for the other, beside an event loop that is not blocked."""
     both = threading.Barrier(2, timeout=10)
 
     @registry.register("work")
@@ -660,7 +660,7 @@ async def test_progress_is_seen_by_others_when_the_call_returns(bench: Bench, re
 
 
 @pytest.mark.parametrize("fraction", [-0.1, 1.1, float("nan"), float("inf")])
-async def test_progress_that_is_no_fraction_is_refused(bench: Bench, registry: Registry, fraction: float) -> None:
+async def test_progress_outside_0_to_1_is_refused(bench: Bench, registry: Registry, fraction: float) -> None:
     @registry.register("work", max_attempts=1)
     async def work(ctx: Context) -> None:
         await ctx.progress(fraction)
@@ -674,7 +674,7 @@ async def test_progress_that_is_no_fraction_is_refused(bench: Bench, registry: R
 async def test_progress_of_a_job_that_was_taken_stops_the_handler(
     bench: Bench, registry: Registry, events: Events, in_thread: bool
 ) -> None:
-    """F6: the stale attempt changes nothing, is told to stop, and its scope is free then."""
+    """F6: the stale attempt changes nothing and is stopped; then its scope is free."""
     went_on: list[bool] = []
     loop = asyncio.get_running_loop()
 
@@ -701,7 +701,7 @@ async def test_progress_of_a_job_that_was_taken_stops_the_handler(
     assert [e["job_id"] for e in events if e["event"] == "writeback_stale_attempt"] == [after["id"]]
 
 
-async def test_a_row_that_somebody_has_locked_holds_up_nobody_elses_progress(
+async def test_a_locked_row_does_not_delay_progress_of_others(
     bench: Bench, registry: Registry, database: str, connection: Connection
 ) -> None:
     """An operator's open transaction on one job must not stop all the jobs of a worker."""
@@ -748,10 +748,11 @@ async def test_a_handler_that_takes_too_long_is_stopped_and_tried_again(bench: B
     assert tuple(error) == (1, "error", "TimeoutError: The handler did not end within 0.05 s.")
 
 
-async def test_a_thread_is_told_of_its_timeout_at_its_next_call(
+async def test_a_thread_notices_its_timeout_at_its_next_call(
     bench: Bench, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slots, "_GIVE_UP_SECONDS", 60)  # or a thread that gets no turn for 2 s would be given up
+    # Or a thread that gets no turn for 2 s would be given up.
+    monkeypatch.setattr(Slots, "timings", Timings(give_up_seconds=60))
     told: list[bool] = []
 
     @registry.register("work", timeout_seconds=0.05, max_attempts=1)
@@ -786,8 +787,8 @@ async def test_an_error_of_a_handler_that_was_stopped_is_its_stopping(bench: Ben
 async def test_a_thread_that_does_not_listen_is_given_up_and_keeps_its_scope(
     bench: Bench, registry: Registry, running: Running, monkeypatch: pytest.MonkeyPatch, events: Events
 ) -> None:
-    """The job goes on (here: fails), but no other job of its scope begins before the thread has really ended."""
-    monkeypatch.setattr(slots, "_GIVE_UP_SECONDS", 0.05)
+    """The job continues (here: fails), but no other job of its scope starts before the thread has really ended."""
+    monkeypatch.setattr(Slots, "timings", Timings(give_up_seconds=0.05))
     let_go, order = threading.Event(), list[str]()
 
     @registry.register("deaf", timeout_seconds=0.05, max_attempts=1)
@@ -812,7 +813,7 @@ async def test_a_thread_that_does_not_listen_is_given_up_and_keeps_its_scope(
             assert "did not end within 0.05 s" in after["error"]
             assert after["worker_id"] == runner.worker.id
             waiting = await bench.submit(scope="s")
-            # Whoever is asked for by name can't be had either; and work in other scopes goes on.
+            # It can't be claimed by its id either; and work in other scopes continues.
             assert await runner.run_job(waiting) is None
             await bench.submit(job_type="plain")
             await eventually(lambda: order == ["plain"])
@@ -825,11 +826,11 @@ async def test_a_thread_that_does_not_listen_is_given_up_and_keeps_its_scope(
     assert any(e["event"] == "a handler does not stop" for e in events)
 
 
-async def test_what_a_thread_that_was_given_up_returns_is_lost(
+async def test_the_result_of_a_thread_that_was_given_up_is_ignored(
     bench: Bench, registry: Registry, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F7: its attempt has ended; the one after it writes the result."""
-    monkeypatch.setattr(slots, "_GIVE_UP_SECONDS", 0.05)
+    monkeypatch.setattr(Slots, "timings", Timings(give_up_seconds=0.05))
     let_go = threading.Event()
 
     @registry.register("work", backoff=60)
@@ -886,9 +887,7 @@ async def _free(bench: Bench, job_id: int) -> bool:
 # After it
 
 
-async def test_what_a_handler_leaves_behind_gets_nothing_more_from_its_context(
-    bench: Bench, registry: Registry
-) -> None:
+async def test_a_task_that_outlives_its_attempt_can_not_use_the_context(bench: Bench, registry: Registry) -> None:
     left: list[asyncio.Task[None]] = []
     ended = asyncio.Event()
 

@@ -138,7 +138,7 @@ async def test_an_attempt_that_is_taken_before_its_first_step_gives_its_place_an
         crew.take = take_and_lose  # type: ignore[method-assign,assignment]
         await insert(connection)
         await until(lambda: reactor.counts.stale == 1)
-        assert crew.room == 1
+        assert crew.free == 1
 
 
 async def test_a_cancelled_job_that_had_not_begun_gives_its_scope_free(
@@ -162,9 +162,9 @@ async def test_a_cancelled_job_that_had_not_begun_gives_its_scope_free(
         async with connection.transaction():
             await insert(connection)
             waits = await insert(connection, scope="s")
-        await until(lambda: len(reactor._runner._crew._ready) == 1)
+        await until(lambda: reactor._runner._crew.waiting == 1)
         await cancel(connection, waits)
-        await until(lambda: not reactor._runner._crew._ready)
+        await until(lambda: not reactor._runner._crew.waiting)
         let_go.set()
         next_one = await insert(connection, "quick", scope="s")
         await until(lambda: _is(row, next_one, "completed"))
@@ -190,7 +190,7 @@ async def test_a_bell_that_rings_while_there_is_no_place_is_heard_when_there_is_
         async with connection.transaction():
             for _ in range(3):
                 await insert(connection)
-        await until(lambda: len(reactor._runner._crew._ready) == 2)
+        await until(lambda: reactor._runner._crew.waiting == 2)
         ahead = 0  # they were quick, and are slow now
         heard = reactor.counts.wakes
         await asyncio.sleep(0.05)  # the bell of the last three is silent for 10 ms

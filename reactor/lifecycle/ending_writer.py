@@ -1,0 +1,72 @@
+"""Writes how attempts ended, in batches."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import asyncpg
+
+from reactor.counts import Histogram
+from reactor.database.connection import Connection
+from reactor.database.reconnecting import Line
+from reactor.job import JobState
+from reactor.lifecycle.batch_writer import BATCH, BatchWriter
+from reactor.lifecycle.settle import settle, settled
+from reactor.log import get_logger
+from reactor.outcome import Ending, Failed
+
+log = get_logger(__name__)
+
+_LOCK_WAIT_MS = 1000
+
+OnSettled = Callable[[Ending, JobState | None], None]
+
+
+class EndingWriter(BatchWriter[Ending, dict[int, JobState]]):
+    """`on_settled` is called for every ending, with its job's new state or None if the attempt was stale. `sizes`
+    counts how many endings shared each commit."""
+
+    def __init__(self, connection: Line, wake: Callable[[], object], on_settled: OnSettled, sizes: Histogram) -> None:
+        super().__init__(connection, wake)
+        self._on_settled = on_settled
+        self._sizes = sizes
+        self._waiting: list[Ending] = []
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._waiting)
+
+    def put(self, ending: Ending) -> None:
+        self._waiting.append(ending)
+        self._wake()
+
+    def _take(self) -> Iterable[Sequence[Ending]]:
+        batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
+        # Apart, because children lock their parents first: in one batch the order of ids would be lost.
+        return [e for e in batch if e.children is None], [e for e in batch if e.children is not None]
+
+    async def _send(self, connection: Connection, batch: Sequence[Ending]) -> dict[int, JobState]:
+        return await settle(connection, batch, lock_wait_ms=_LOCK_WAIT_MS)
+
+    async def _report(self, batch: Sequence[Ending], answer: dict[int, JobState], repeated: bool) -> None:
+        self._sizes.add(len(batch))
+        if repeated and len(answer) < len(batch):
+            missing = [ending for ending in batch if ending.job_id not in answer]
+            found, _ = await self._connection.insist(lambda connection: settled(connection, missing))
+            answer |= found
+        for ending in batch:
+            self._on_settled(ending, answer.get(ending.job_id))
+
+    def _refuse(self, item: Ending, error: asyncpg.PostgresError) -> None:
+        if isinstance(item.outcome, Failed):
+            # Even the refusal is refused: the job stays claimed, and is released when the worker ends.
+            log.error("ending refused by the database", job_id=item.job_id, error=str(error))
+            self._on_settled(item, None)
+            return
+        log.error("outcome refused by the database", job_id=item.job_id, error=str(error))
+        failed = Failed(f"The database refused what the handler returned or chained: {error}")
+        self.put(Ending(item.job_id, item.attempt_id, failed))
+
+    def _put_back(self, item: Ending) -> None:
+        self.put(item)
+
+    def _job_id(self, item: Ending) -> int:
+        return item.job_id

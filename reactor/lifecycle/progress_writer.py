@@ -1,0 +1,99 @@
+"""Writes the progress of jobs, in batches."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple
+from uuid import UUID
+
+import asyncpg
+
+from reactor.database import statements
+from reactor.database.connection import Connection
+from reactor.database.reconnecting import Line
+from reactor.lifecycle.batch_writer import BatchWriter, lock_wait_ms
+
+IsHeld = asyncio.Future[bool]
+"""Whether the attempt still holds its job."""
+
+
+class _Item(NamedTuple):
+    job_id: int
+    attempt_id: UUID
+    fraction: float | None
+    message: str | None
+    is_held: IsHeld
+
+
+class ProgressWriter(BatchWriter[_Item, set[UUID]]):
+    def __init__(self, connection: Line, wake: Callable[[], object]) -> None:
+        super().__init__(connection, wake)
+        self._waiting: dict[UUID, _Item] = {}
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._waiting)
+
+    async def report(self, job_id: int, attempt_id: UUID, fraction: float | None, message: str | None) -> bool:
+        """Returns when it is written. False: the attempt is stale; a report without content asks just that."""
+        return await asyncio.shield(self.put(job_id, attempt_id, fraction, message))
+
+    def put(self, job_id: int, attempt_id: UUID, fraction: float | None, message: str | None) -> IsHeld:
+        """The same for a caller that does not wait."""
+        is_held: IsHeld = asyncio.get_running_loop().create_future()
+        after = _Item(job_id, attempt_id, fraction, message, is_held)
+        before = self._waiting.pop(attempt_id, None)
+        self._waiting[attempt_id] = after if before is None else _merged(before, after)
+        self._wake()
+        return is_held
+
+    def _take(self) -> Iterable[Sequence[_Item]]:
+        """All of it, however much: an attempt's last progress belongs before its end."""
+        waiting, self._waiting = self._waiting, {}
+        return (sorted(waiting.values(), key=self._job_id),)  # the order of locks
+
+    async def _send(self, connection: Connection, batch: Sequence[_Item]) -> set[UUID]:
+        records = await connection.fetch(
+            statements.REPORT_PROGRESS,
+            [item.job_id for item in batch],
+            [item.attempt_id for item in batch],
+            [item.fraction for item in batch],
+            [item.message for item in batch],
+            lock_wait_ms(batch),
+        )
+        return {record[0] for record in records}
+
+    async def _report(self, batch: Sequence[_Item], answer: set[UUID], repeated: bool) -> None:
+        for item in batch:
+            if not item.is_held.done():
+                item.is_held.set_result(item.attempt_id in answer)
+
+    def _refuse(self, item: _Item, error: asyncpg.PostgresError) -> None:
+        if not item.is_held.done():
+            item.is_held.set_exception(error)
+
+    def _put_back(self, item: _Item) -> None:
+        after = self._waiting.pop(item.attempt_id, None)
+        self._waiting[item.attempt_id] = item if after is None else _merged(item, after)
+        self._wake()
+
+    def _job_id(self, item: _Item) -> int:
+        return item.job_id
+
+
+def _merged(before: _Item, after: _Item) -> _Item:
+    """One row, one write: the newer report counts, and its answer is also the older one's."""
+    after.is_held.add_done_callback(partial(_pass_on, before.is_held))
+    return after._replace(
+        fraction=before.fraction if after.fraction is None else after.fraction,
+        message=before.message if after.message is None else after.message,
+    )
+
+
+def _pass_on(waiting: IsHeld, done: IsHeld) -> None:
+    if waiting.done() or done.cancelled():
+        return
+    if (error := done.exception()) is not None:
+        waiting.set_exception(error)
+    else:
+        waiting.set_result(done.result())

@@ -1,0 +1,83 @@
+"""The one task that writes what the attempts of a worker process leave: steps, progress, endings, rare statements."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import asyncpg
+
+from reactor.counts import Histogram
+from reactor.database.connection import Connection
+from reactor.database.reconnecting import CONNECTION_LOST, SERVER_STOPS, TO_BE_REPEATED, Line
+from reactor.lifecycle.ending_writer import EndingWriter, OnSettled
+from reactor.lifecycle.progress_writer import ProgressWriter
+from reactor.lifecycle.step_writer import StepWriter
+from reactor.log import get_logger
+
+log = get_logger(__name__)
+Answer = TypeVar("Answer")
+
+
+class Writers:
+    def __init__(self, connection: Line, on_settled: OnSettled, batch_sizes: Histogram) -> None:
+        self.on_idle: Callable[[], None] = lambda: None
+        """Called when everything is written."""
+        self._connection = connection
+        self._has_work = asyncio.Event()
+        self._is_writing = False
+        self.steps = StepWriter(connection, self._has_work.set)
+        self.progress = ProgressWriter(connection, self._has_work.set)
+        self.endings = EndingWriter(connection, self._has_work.set, on_settled, batch_sizes)
+        # An attempt's last word on its steps and its progress belongs before its end.
+        self._in_order = self.steps, self.progress, self.endings
+        self._statements: deque[Callable[[Connection], Awaitable[object]]] = deque()
+
+    def do(self, statement: Callable[[Connection], Awaitable[object]]) -> None:
+        """For what is too rare for a batch. Written after the batches that wait."""
+        self._statements.append(statement)
+        self._has_work.set()
+
+    async def ask(self, question: Callable[[Connection], Awaitable[Answer]]) -> Answer:
+        """The same for a caller that needs the answer, or the error."""
+        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+        async def statement(connection: Connection) -> None:
+            try:
+                answer = await question(connection)
+            except (*TO_BE_REPEATED, *CONNECTION_LOST, *SERVER_STOPS):
+                raise  # to be asked again
+            except Exception as error:
+                if not answered.done():
+                    answered.set_exception(error)
+            else:
+                if not answered.done():
+                    answered.set_result(answer)
+
+        self.do(statement)
+        return await answered
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._is_writing and not self._statements and all(writer.is_idle for writer in self._in_order)
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await self._has_work.wait()
+            self._has_work.clear()
+            self._is_writing = True
+            while self._statements or any(writer.has_work for writer in self._in_order):
+                for writer in self._in_order:
+                    await writer.write()
+                await self._write_statements()
+            self._is_writing = False
+            self.on_idle()
+
+    async def _write_statements(self) -> None:
+        while self._statements:
+            try:
+                await self._connection.insist(self._statements.popleft())
+            except asyncpg.PostgresError as error:
+                # The next reconciliation, or the release of this worker's claims, makes up for it.
+                log.error("write failed", error=str(error), sqlstate=error.sqlstate)

@@ -1,0 +1,145 @@
+"""The phases of an attempt, and what its context can do in each."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from typing import Any, cast
+from uuid import uuid4
+
+import pytest
+
+from reactor import Cancelled, Context, Job, JobState, Registry
+from reactor.database.connection import Connection, connect
+from reactor.handlers.attempt import Attempt, Phase, Services, Stop
+from reactor.pod.in_process import Reactor
+
+Row = Callable[[int], Awaitable[dict[str, Any]]]
+Until = Callable[..., Awaitable[Any]]
+
+
+@pytest.fixture
+def attempt() -> Attempt:
+    """Without a database: nothing of it is asked here."""
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    job = Job(1, "work", {}, uuid4(), None, "default", 0, [], None, uuid4(), 1, 3, None, now, now, now)
+    return Attempt(job, cast(Services, None))
+
+
+def test_an_attempt_goes_from_ready_to_ended(attempt: Attempt) -> None:
+    phases = [attempt.phase]
+    for change in (attempt.start, attempt.close, attempt.end):
+        change()
+        phases.append(attempt.phase)
+    assert phases == [Phase.READY, Phase.RUNNING, Phase.CLOSING, Phase.ENDED]
+
+
+def test_an_abandoned_handler_that_stops_after_all_closes(attempt: Attempt) -> None:
+    phases = []
+    for change in (attempt.start, attempt.abandon, attempt.close):
+        change()
+        phases.append(attempt.phase)
+    assert phases == [Phase.RUNNING, Phase.ABANDONED, Phase.CLOSING]
+
+
+def test_an_attempt_that_is_closing_has_no_handler_to_abandon(attempt: Attempt) -> None:
+    attempt.start()
+    attempt.close()
+    attempt.abandon()
+    assert attempt.phase is Phase.CLOSING
+
+
+@pytest.mark.parametrize(
+    ("phase", "can_be"),
+    [
+        (Phase.READY, False),  # before its first step: that step would never come
+        (Phase.RUNNING, True),
+        (Phase.ABANDONED, True),
+        (Phase.CLOSING, False),  # its end is being written
+        (Phase.ENDED, False),
+    ],
+)
+def test_only_a_handler_that_runs_is_cancelled(attempt: Attempt, phase: Phase, can_be: bool) -> None:
+    attempt.phase = phase
+    assert attempt.can_be_cancelled is can_be
+
+
+def test_the_first_reason_to_stop_counts_unless_the_job_is_lost(attempt: Attempt) -> None:
+    reasons = []
+    for why in (Stop.TIMEOUT, Stop.SHUTDOWN, Stop.TAKEN):
+        attempt.stop(why)
+        reasons.append(attempt.stop_because)
+    assert reasons == [Stop.TIMEOUT, Stop.TIMEOUT, Stop.TAKEN]
+    with pytest.raises(Cancelled, match="cancelled, or taken"):
+        attempt.check()
+
+
+def test_an_attempt_whose_job_the_database_does_not_list_must_stop(attempt: Attempt) -> None:
+    attempt.start()
+    attempt.check_held(True)
+    with pytest.raises(Cancelled, match="taken from this attempt"):
+        attempt.check_held(False)
+    assert attempt.is_stopping
+    # So that a stop that comes later still cancels a handler that ignores this.
+    assert attempt.stop_because is None
+
+
+def test_a_repeated_call_shares_nothing_with_the_first(attempt: Attempt) -> None:
+    attempt.start()
+    attempt.chain("child", None, {})
+    second = attempt.repeat()
+    assert (attempt.phase, second.phase) == (Phase.ENDED, Phase.READY)
+    with pytest.raises(Cancelled, match="has ended"):
+        attempt.check()
+    second.check()
+    outcome = second.outcome(None)
+    assert second.ending(outcome, with_children=True).children is None
+    assert attempt.ending(outcome, with_children=True).children is not None
+
+
+def test_a_repeated_call_knows_why_it_must_stop(attempt: Attempt) -> None:
+    attempt.stop(Stop.SHUTDOWN)
+    assert attempt.repeat().stop_because is Stop.SHUTDOWN
+
+
+async def test_a_shutdown_that_meets_the_commit_does_not_interrupt_it(
+    database: str, connection: Connection, row: Row, until: Until, registry: Registry
+) -> None:
+    """The commit waits for a lock when the handlers are interrupted: it is the job's end all the same."""
+    await connection.execute(
+        "create table ledger (entry text);"
+        "create function wait_at_commit() returns trigger language plpgsql as "
+        "$$ begin perform pg_advisory_xact_lock(1); return null; end $$;"
+        "create constraint trigger wait_at_commit after insert on ledger deferrable initially deferred "
+        "for each row execute function wait_at_commit()"
+    )
+    calls: list[int] = []
+
+    @registry.register("work", max_attempts=1)
+    async def work(job: Job, ctx: Context) -> None:
+        calls.append(job.id)
+        async with ctx.transaction() as session:
+            await session.execute("insert into ledger values ('data')")
+
+    async def is_committing() -> bool:
+        return bool(
+            await connection.fetchval(
+                "select exists (select from pg_stat_activity where datname = current_database() "
+                "and application_name like 'reactor handlers%' and wait_event = 'advisory')"
+            )
+        )
+
+    async with connect(database, name="operator") as operator, AsyncExitStack() as stack:
+        lock = operator.transaction()
+        await lock.start()
+        await operator.execute("select pg_advisory_xact_lock(1)")
+        reactor = await stack.enter_async_context(Reactor(database, registry=registry, grace_seconds=0))
+        job_id = await connection.fetchval("insert into reactor.jobs (job_type) values ('work') returning id")
+        await until(is_committing)
+        leaving = asyncio.create_task(stack.aclose())
+        await asyncio.sleep(0.2)  # it interrupts its handlers at once, and waits for them for a second
+        await lock.rollback()
+        await leaving
+    assert (await row(job_id))["state"] == "completed"
+    assert reactor.counts.states == {JobState.COMPLETED: 1}, "it has heard of its own commit"
+    assert await connection.fetchval("select count(*) from ledger") == len(calls) == 1

@@ -1,0 +1,121 @@
+"""A batch writer shares commits, and lets no row hold up the others."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+import asyncpg
+import pytest
+
+from reactor.database.connection import Connection, connect
+from reactor.database.reconnecting import Line
+from reactor.lifecycle.batch_writer import BatchWriter
+
+Until = Callable[..., Awaitable[Any]]
+
+
+class Numbers(BatchWriter[int, set[int]]):
+    """Marks rows of a table as written; 13 is refused by a constraint."""
+
+    def __init__(self, connection: Line) -> None:
+        super().__init__(connection, lambda: None)
+        self.waiting: list[int] = []
+        self.batches: list[list[int]] = []
+        """As they were sent, whatever became of them."""
+        self.reported: set[int] = set()
+        self.refused: list[int] = []
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.waiting)
+
+    def _take(self) -> Iterable[Sequence[int]]:
+        batch, self.waiting = self.waiting, []
+        return [sorted(batch)]
+
+    async def _send(self, connection: Connection, batch: Sequence[int]) -> set[int]:
+        self.batches.append(list(batch))
+        async with connection.transaction():
+            await connection.execute("set local lock_timeout = '50ms'")
+            rows = await connection.fetch("update numbers set state = 'on' where n = any($1) returning n", batch)
+        assert self.reported.isdisjoint(batch), "reported before its commit"
+        return {row["n"] for row in rows}
+
+    async def _report(self, batch: Sequence[int], answer: set[int], repeated: bool) -> None:
+        self.reported |= answer
+
+    def _refuse(self, item: int, error: asyncpg.PostgresError) -> None:
+        assert isinstance(error, asyncpg.CheckViolationError)
+        self.refused.append(item)
+
+    def _put_back(self, item: int) -> None:
+        self.waiting.append(item)
+
+    def _job_id(self, item: int) -> int:
+        return item
+
+
+@pytest.fixture
+async def writer(database: str, connection: Connection) -> AsyncIterator[Numbers]:
+    await connection.execute(
+        "create table numbers (n int primary key, state text, check (state is null or n <> 13));"
+        "insert into numbers select n from generate_series(1, 20) n"
+    )
+    line = Line(database, "test")
+    yield Numbers(line)
+    await line.close()
+
+
+async def test_items_that_have_gathered_share_a_commit(writer: Numbers) -> None:
+    writer.waiting = [3, 1, 2]
+    await writer.write()
+    assert (writer.batches, writer.reported) == ([[1, 2, 3]], {1, 2, 3})
+    assert writer.is_idle
+
+
+async def test_nothing_is_sent_when_nothing_has_gathered(writer: Numbers) -> None:
+    await writer.write()
+    assert writer.batches == []
+
+
+async def test_a_batch_that_is_refused_is_written_item_by_item(writer: Numbers, connection: Connection) -> None:
+    writer.waiting = [12, 13, 14]
+    await writer.write()
+    assert writer.batches == [[12, 13, 14], [12], [13], [14]]
+    assert (writer.reported, writer.refused) == ({12, 14}, [13])
+    assert await connection.fetchval("select array_agg(n order by n) from numbers where state = 'on'") == [12, 14]
+    assert writer.is_idle
+
+
+async def test_an_item_whose_row_is_locked_is_written_later_and_holds_up_no_other(
+    writer: Numbers, database: str, until: Until
+) -> None:
+    async with connect(database, name="operator") as operator, operator.transaction():
+        await operator.execute("select from numbers where n = 2 for update")
+        writer.waiting = [1, 2, 3]
+        await writer.write()
+        assert (writer.reported, writer.refused) == ({1, 3}, [])
+        assert not writer.has_work
+        assert not writer.is_idle, "what is postponed is still to be written"
+    await until(lambda: writer.has_work)
+    await writer.write()
+    assert writer.reported == {1, 2, 3}
+    assert writer.is_idle
+
+
+async def test_items_that_arrive_while_a_batch_is_written_form_the_next_one(
+    writer: Numbers, database: str, until: Until
+) -> None:
+    async with connect(database, name="operator") as operator:
+        lock = operator.transaction()
+        await lock.start()
+        await operator.execute("select from numbers where n = 1 for update")
+        writer.waiting = [1]
+        writing = asyncio.create_task(writer.write())
+        await until(lambda: writer.batches)
+        writer.waiting += [4, 5]
+        await lock.rollback()
+        await writing
+    await until(lambda: writer.has_work)
+    await writer.write()
+    assert [4, 5] in [[n for n in batch if n != 1] for batch in writer.batches]
