@@ -5,7 +5,7 @@ from uuid import UUID
 
 from reactor.database import statements
 from reactor.database.listener import Listener
-from reactor.database.reconnecting import Line
+from reactor.database.reconnecting import ReconnectingConnection
 from reactor.feed.cursor import Cursor
 from reactor.feed.poller import Desk, Question
 from reactor.feed.rows import AT_MOST
@@ -16,8 +16,8 @@ class Feed:
     """One for all streams of a process: what it costs the database does not depend on how many there are."""
 
     def __init__(self, url: str, listen_url: str) -> None:
-        self._pipelines = _pipelines_desk(Line(url, "reactor feed"))
-        self._overview = _overview_desk(Line(url, "reactor overview"))
+        self._pipelines = _pipelines_desk(ReconnectingConnection(url, "reactor feed"))
+        self._overview = _overview_desk(ReconnectingConnection(url, "reactor overview"))
         # New jobs ring one bell, every other change the other.
         channels = dict.fromkeys(("reactor_jobs", "reactor_feed"), self._on_bell)
         self._listener = Listener(listen_url, "reactor feed listen", channels, self._ring)
@@ -62,7 +62,7 @@ class Feed:
             desk.ring()
 
 
-def _pipelines_desk(line: Line) -> Desk:
+def _pipelines_desk(line: ReconnectingConnection) -> Desk:
     """For readers of single pipelines."""
     return Desk(
         line,
@@ -77,7 +77,7 @@ def _pipelines_desk(line: Line) -> Desk:
     )
 
 
-def _overview_desk(line: Line) -> Desk:
+def _overview_desk(line: ReconnectingConnection) -> Desk:
     """For readers of all pipelines, who see their states and not their jobs."""
     return Desk(line, statements.OVERVIEW, _overview_arguments, gap=1.0)
 

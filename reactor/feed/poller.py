@@ -11,8 +11,9 @@ from uuid import UUID
 import asyncpg
 
 from reactor.database.connection import Connection
-from reactor.database.reconnecting import CONNECTION_LOST, SERVER_STOPS, TO_BE_REPEATED, Line
-from reactor.errors import PipelineUnknown, ReactorError
+from reactor.database.failures import Failure, classify
+from reactor.database.reconnecting import ReconnectingConnection
+from reactor.errors import PipelineUnknown
 from reactor.feed.cursor import Cursor, Snapshot
 from reactor.feed.rows import AT_MOST, by_topic, changes_of, end_of, is_too_much, why_not
 from reactor.feed.subscriptions import Batch, Reader, Sign, Topic, grouped
@@ -45,7 +46,11 @@ class Desk:
     readers are at the same place after it."""
 
     def __init__(
-        self, line: Line, statement: str, arguments: Callable[[Question], Sequence[object]], gap: float
+        self,
+        line: ReconnectingConnection,
+        statement: str,
+        arguments: Callable[[Question], Sequence[object]],
+        gap: float,
     ) -> None:
         """`gap`: at least so many seconds between two questions."""
         self.topics: dict[UUID | None, Topic] = {}
@@ -127,7 +132,9 @@ class Desk:
         while True:
             try:
                 await self._tick()
-            except (ReactorError, asyncpg.PostgresError, *CONNECTION_LOST, *SERVER_STOPS, *TO_BE_REPEATED) as error:
+            except Exception as error:
+                if classify(error) is Failure.BUG:
+                    raise
                 self._despair(str(error) or type(error).__name__)
                 self._rung_at = self._rung_at or asyncio.get_running_loop().time()
                 await asyncio.sleep(pause)

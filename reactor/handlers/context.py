@@ -8,8 +8,8 @@ from uuid import UUID
 
 from reactor.client.submit import encode_jobs, new_job
 from reactor.database.connection import Connection
+from reactor.database.failures import is_transient
 from reactor.database.jsonb import storable
-from reactor.database.reconnecting import CONNECTION_LOST, SERVER_STOPS, TO_BE_REPEATED
 from reactor.errors import ChainInStep, TransactionInParallel
 from reactor.handlers.step_log import Logbook
 from reactor.handlers.steps import AT_ONCE, Step, Steps, Summary
@@ -307,7 +307,7 @@ class Context:
                 return None
             await self._transaction.commit()
         except BaseException as error:
-            self.to_be_repeated = isinstance(error, (*TO_BE_REPEATED, *CONNECTION_LOST, *SERVER_STOPS))
+            self.to_be_repeated = is_transient(error)
             await self.roll_back()
             raise
         self._transaction = None

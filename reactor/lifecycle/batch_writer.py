@@ -17,7 +17,8 @@ import asyncpg
 from reactor.counts import Histogram
 from reactor.database import statements
 from reactor.database.connection import Connection
-from reactor.database.reconnecting import CONNECTION_LOST, SERVER_STOPS, TO_BE_REPEATED, Line
+from reactor.database.failures import is_transient
+from reactor.database.reconnecting import ReconnectingConnection
 from reactor.job import JobState
 from reactor.lifecycle.settle import settle, settled
 from reactor.lifecycle.step_writer import LOCK_WAIT_MS, LONE_LOCK_WAIT_MS, Recorder
@@ -45,7 +46,7 @@ class Settler:
 
     def __init__(
         self,
-        line: Line,
+        line: ReconnectingConnection,
         on_settled: Callable[[Ending, JobState | None], None],
         on_idle: Callable[[], None],
         batches: Histogram,
@@ -79,9 +80,9 @@ class Settler:
         async def chore(connection: Connection) -> None:
             try:
                 answer = await question(connection)
-            except (*TO_BE_REPEATED, *CONNECTION_LOST, *SERVER_STOPS):
-                raise  # to be asked again
             except Exception as error:
+                if is_transient(error):
+                    raise  # to be asked again
                 if not heard.done():
                     heard.set_exception(error)
             else:
@@ -150,7 +151,7 @@ class Settler:
             return {record[0] for record in records}
 
         try:
-            written, _ = await self._line.insist(write)
+            written, _ = await self._line.retry(write)
         except asyncpg.PostgresError as error:
             # One of them can't be written, or somebody's open transaction has its row: the others are heard without it.
             if len(said) > 1:
@@ -170,7 +171,7 @@ class Settler:
     async def _do_chores(self) -> None:
         while self._chores:
             try:
-                await self._line.insist(self._chores.popleft())
+                await self._line.retry(self._chores.popleft())
             except asyncpg.PostgresError as error:
                 # The next stock-taking, or the end of this worker, puts right what was to be put right.
                 log.error("chore failed", error=str(error), sqlstate=error.sqlstate)
@@ -185,7 +186,7 @@ class Settler:
     async def _settle(self, endings: Sequence[Ending]) -> None:
         try:
             # Somebody's open transaction may have one of the rows: the others don't wait for it long.
-            states, repeated = await self._line.insist(
+            states, repeated = await self._line.retry(
                 lambda connection: settle(connection, endings, lock_wait_ms=_ENDINGS_LOCK_WAIT_MS)
             )
         except asyncpg.PostgresError as error:
@@ -199,7 +200,7 @@ class Settler:
         self._batches.add(len(endings))
         if repeated and len(states) < len(endings):
             missing = [ending for ending in endings if ending.job_id not in states]
-            found, _ = await self._line.insist(lambda connection: settled(connection, missing))
+            found, _ = await self._line.retry(lambda connection: settled(connection, missing))
             states |= found
         for ending in endings:
             self._on_settled(ending, states.get(ending.job_id))

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import asyncpg
 
-from reactor.database.reconnecting import Line
+from reactor.database.reconnecting import ReconnectingConnection
 from reactor.lifecycle.steps import Record, record_steps
 from reactor.log import get_logger
 
@@ -25,7 +25,7 @@ Heard = asyncio.Future[bool]
 class Recorder:
     """`on_work` is called when there is something to write."""
 
-    def __init__(self, line: Line, on_work: Callable[[], object]) -> None:
+    def __init__(self, line: ReconnectingConnection, on_work: Callable[[], object]) -> None:
         self._line = line
         self._on_work = on_work
         self._waiting: dict[tuple[UUID, str], tuple[Record, Heard]] = {}
@@ -64,7 +64,7 @@ class Recorder:
         records = [record for record, _ in batch]
         lock_wait_ms = LOCK_WAIT_MS if len(batch) > 1 else LONE_LOCK_WAIT_MS
         try:
-            held, _ = await self._line.insist(
+            held, _ = await self._line.retry(
                 lambda connection: record_steps(connection, records, lock_wait_ms=lock_wait_ms)
             )
         except asyncpg.PostgresError as error:

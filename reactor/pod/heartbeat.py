@@ -5,10 +5,8 @@ import time
 from collections.abc import Callable
 from uuid import UUID
 
-import asyncpg
-
-from reactor.database.reconnecting import CONNECTION_LOST, Line
-from reactor.errors import ReactorError
+from reactor.database.failures import Failure, classify, summary
+from reactor.database.reconnecting import ReconnectingConnection
 from reactor.lifecycle.lease import heartbeat
 from reactor.log import get_logger
 
@@ -37,7 +35,9 @@ class Keeper:
         self._on_lost = on_lost
         self._counts = counts
         self._stored: dict[UUID, str | None] = {}
-        self._line = Line(url, f"reactor heartbeat {pod}", statement_seconds=min(heartbeat_seconds, lease_seconds / 6))
+        self._line = ReconnectingConnection(
+            url, f"reactor heartbeat {pod}", statement_seconds=min(heartbeat_seconds, lease_seconds / 6)
+        )
         self._renewed: dict[UUID, float] = {}
 
     def watch(self, worker_id: UUID) -> None:
@@ -77,8 +77,12 @@ class Keeper:
                 alive = await self._line.once(
                     lambda connection: heartbeat(connection, worker_id, self._lease_seconds, news)  # noqa: B023
                 )
-            except (ReactorError, asyncpg.PostgresError, *CONNECTION_LOST) as error:
-                log.warning("heartbeat failed", error=str(error).partition("\n")[0] or type(error).__name__)
+            except Exception as error:
+                if classify(error) is Failure.BUG:
+                    # Not raised: without this task the lease would end unnoticed. It is given up when it is overdue.
+                    log.exception("internal error in the heartbeat")
+                else:
+                    log.warning("heartbeat failed", error=summary(error))
                 return False
             if worker_id not in self._renewed:
                 continue

@@ -14,7 +14,7 @@ from uuid import UUID
 from reactor.concurrency import first_of
 from reactor.counts import Counts
 from reactor.database.connection import Connection, connect, is_pooled
-from reactor.database.reconnecting import Line
+from reactor.database.reconnecting import ReconnectingConnection
 from reactor.database.revision import check_revision
 from reactor.errors import AppInvalid, SettingsInvalid
 from reactor.handlers import registry as registries
@@ -144,11 +144,11 @@ class Reactor:
             if self._stopping:
                 return
             self._guard.keeper.leave(worker_id)
-            line = Line(self._url, f"reactor register {self._pod}")
+            line = ReconnectingConnection(self._url, f"reactor register {self._pod}")
             begun, counts = self._begun.read(), self._summary(worker_id)
-            await line.insist(lambda c: after_shutdown(c, worker_id, begun, fail=False, counts=counts))  # noqa: B023
+            await line.retry(lambda c: after_shutdown(c, worker_id, begun, fail=False, counts=counts))  # noqa: B023
             self._begun.clear()
-            self._runner, _ = await line.insist(self._register)
+            self._runner, _ = await line.retry(self._register)
             await line.close()
 
     async def _register(self, connection: Connection) -> Runner:

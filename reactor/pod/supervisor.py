@@ -17,7 +17,7 @@ import asyncpg
 
 from reactor.concurrency import first_of
 from reactor.database.connection import Connection
-from reactor.database.reconnecting import Line
+from reactor.database.reconnecting import ReconnectingConnection
 from reactor.errors import ReactorError, WorkerNotStarted, first_error
 from reactor.lifecycle.lease import Worker, held
 from reactor.log import get_logger
@@ -220,8 +220,8 @@ class Supervisor:
 
     async def _insist(self, operation: Callable[[Connection], Awaitable[Answer]]) -> Answer | None:
         """Until it gets through, or time is up: then the lease has to end by itself."""
-        line = Line(self._url, f"reactor tidy {self._orders.pod}")
-        work = asyncio.create_task(line.insist(operation))
+        line = ReconnectingConnection(self._url, f"reactor tidy {self._orders.pod}")
+        work = asyncio.create_task(line.retry(operation))
         try:
             await first_of(work, self._last_call())
             if not work.done():

@@ -7,7 +7,7 @@ import asyncpg
 
 from reactor.database import statements
 from reactor.database.connection import Connection
-from reactor.database.reconnecting import Line
+from reactor.database.reconnecting import ReconnectingConnection
 from reactor.log import get_logger
 
 log = get_logger(__name__)
@@ -32,18 +32,18 @@ async def sweep(connection: Connection) -> int:
 
 async def keep_sweeping(url: str, pod: str, longest_pause_seconds: float) -> None:
     """Until it is cancelled. Wakes when the next lease ends, so that a dead pod's jobs wait no longer than that."""
-    line = Line(url, f"reactor sweep {pod}")
+    line = ReconnectingConnection(url, f"reactor sweep {pod}")
     next_housekeeping = 0.0
     loop = asyncio.get_running_loop()
     try:
         while True:
             pause = longest_pause_seconds
             try:
-                await line.insist(sweep)
+                await line.retry(sweep)
                 if loop.time() >= next_housekeeping:
                     next_housekeeping = loop.time() + _HOUSEKEEPING_SECONDS * random.uniform(0.8, 1.2)
-                    await line.insist(_keep_house)
-                lease, _ = await line.insist(lambda connection: connection.fetchval(statements.NEXT_LEASE))
+                    await line.retry(_keep_house)
+                lease, _ = await line.retry(lambda connection: connection.fetchval(statements.NEXT_LEASE))
                 if lease is not None:
                     pause = min(pause, max(lease, 0.0) + _JUST_AFTER_SECONDS)
             except asyncpg.PostgresError as error:

@@ -11,7 +11,7 @@ import asyncpg
 from reactor.counts import Counts
 from reactor.database.connection import connect, open_pool
 from reactor.database.listener import Listener
-from reactor.database.reconnecting import Line
+from reactor.database.reconnecting import ReconnectingConnection
 from reactor.handlers.context import Services
 from reactor.handlers.registry import Registry
 from reactor.job import Job, JobState
@@ -65,7 +65,7 @@ class Runner:
         self._registry = registry
         self._begun = begun or Begun(worker.capacity)
         self._is_begun_ours = begun is None
-        self._line = Line(plan.url, f"reactor claim {worker.pod}", prepares=plan.prepares)
+        self._line = ReconnectingConnection(plan.url, f"reactor claim {worker.pod}", prepares=plan.prepares)
         self._listener = Listener(
             plan.listen_url,
             f"reactor listen {worker.pod}",
@@ -152,7 +152,7 @@ class Runner:
             size=self.worker.capacity,
             prepares=self._plan.prepares,
         )
-        line = Line(self._plan.url, f"reactor settle {self.worker.pod}", prepares=self._plan.prepares)
+        line = ReconnectingConnection(self._plan.url, f"reactor settle {self.worker.pod}", prepares=self._plan.prepares)
         try:
             async with self._registry.resources() as resources:
                 settler = Settler(line, self._on_settled, self._on_written, self.counts.batches)
@@ -206,7 +206,7 @@ class Runner:
         self._next_poll = now + self._plan.poll_seconds if self._plan.poll_seconds else NEVER
         self._next_stock = now + self._plan.stock_seconds
         if self._plan.inherits:
-            jobs, _ = await self._line.insist(lambda connection: inherit(connection, self.worker))
+            jobs, _ = await self._line.retry(lambda connection: inherit(connection, self.worker))
             self._crew.take(jobs)
         while True:
             try:
@@ -235,7 +235,7 @@ class Runner:
 
     async def _is_finished(self) -> bool:
         if self._stopping and (unbegun := self._crew.drop_ready()):
-            await self._line.insist(lambda connection: release_unstarted(connection, unbegun))
+            await self._line.retry(lambda connection: release_unstarted(connection, unbegun))
         return self._crew.is_quiet
 
     async def _sleep(self) -> None:
@@ -293,7 +293,7 @@ class Runner:
     async def _claim(self) -> list[Job]:
         limit = self._room()
         try:
-            jobs, lost = await self._line.insist(lambda connection: claim(connection, self.worker, limit))
+            jobs, lost = await self._line.retry(lambda connection: claim(connection, self.worker, limit))
         except asyncpg.UniqueViolationError:
             jobs, lost = [], False  # somebody else was quicker
         self.counts.claims += 1
@@ -318,11 +318,11 @@ class Runner:
         self._next_stock = self._loop.time() + self._plan.stock_seconds
         async with self._claiming_one:
             known = set(self._crew.held)
-            theirs, _ = await self._line.insist(lambda connection: held(connection, self.worker.id))
+            theirs, _ = await self._line.retry(lambda connection: held(connection, self.worker.id))
         unknown = {job_id: attempt_id for job_id, attempt_id in theirs.items() if attempt_id not in known}
         if unknown:
             log.warning("claims whose answer was lost are given back", jobs=sorted(unknown))
-            await self._line.insist(lambda connection: release_unstarted(connection, unknown))
+            await self._line.retry(lambda connection: release_unstarted(connection, unknown))
         self._crew.lose(known.difference(theirs.values()))
 
     # How much to claim

@@ -5,7 +5,7 @@ import asyncio
 import asyncpg
 
 from reactor.database import statements
-from reactor.database.reconnecting import Line
+from reactor.database.reconnecting import ReconnectingConnection
 from reactor.log import get_logger
 from reactor.schedules.run_due import tick
 
@@ -20,7 +20,7 @@ _TICK_AGAIN_SECONDS = 5.0
 class Calendar:
     """Knows when to ask the database next, by the event loop's clock. What is heard while it asks moves that up."""
 
-    def __init__(self, line: Line, *, longest_pause: float, has_schedules: bool) -> None:
+    def __init__(self, line: ReconnectingConnection, *, longest_pause: float, has_schedules: bool) -> None:
         self.next_promotion = 0.0
         self.next_tick = 0.0 if has_schedules else NEVER
         self._line = line
@@ -43,9 +43,7 @@ class Calendar:
         if loop.time() < self.next_promotion:
             return 0
         self.next_promotion = NEVER  # what rings while we ask stays rung
-        record, _ = await self._line.insist(
-            lambda connection: connection.fetchrow(statements.PROMOTE, _PROMOTION_BATCH)
-        )
+        record, _ = await self._line.retry(lambda connection: connection.fetchrow(statements.PROMOTE, _PROMOTION_BATCH))
         assert record is not None
         moved, later = record
         now = self._promoted_at = loop.time()
@@ -59,7 +57,7 @@ class Calendar:
         """Schedules that are due insert their jobs."""
         self.next_tick = NEVER  # what rings while we ask stays rung
         try:
-            pause, _ = await self._line.insist(tick)
+            pause, _ = await self._line.retry(tick)
         except asyncpg.PostgresError as error:
             # Claims go on all the same.
             log.error("schedules can't be run", error=str(error), sqlstate=error.sqlstate)

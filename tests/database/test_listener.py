@@ -10,8 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from reactor import Job, Registry
-from reactor.database import listener
 from reactor.database.connection import Connection, connect
+from reactor.database.listener import Listener, Timings
 from reactor.database.migrate import migrate
 from reactor.embedded import start_embedded
 from reactor.pod.in_process import Reactor
@@ -68,7 +68,7 @@ async def test_a_listener_whose_session_is_ended_comes_back(
     database: str, connection: Connection, registry: Registry, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And looks at once, since it has heard nothing in between; long before its watchdog would have noticed."""
-    monkeypatch.setattr(listener, "_WATCH_SECONDS", 60.0)
+    monkeypatch.setattr(Listener, "timings", Timings(watch_seconds=60.0))
     async with Reactor(database, registry=registry, poll_seconds=0) as reactor:
         for _ in range(2):
             await until(lambda: is_at_rest(reactor))
@@ -131,8 +131,8 @@ async def test_a_listener_whose_network_swallows_everything_is_replaced(
     database: str, connection: Connection, registry: Registry, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is closed and nothing is heard: the watchdog notices. Until then the poller covers."""
-    monkeypatch.setattr(listener, "_WATCH_SECONDS", 4.0)  # a while: only until then does the poller cover
-    monkeypatch.setattr(listener, "_ANSWER_SECONDS", 0.5)
+    # A while: only until then does the poller cover.
+    monkeypatch.setattr(Listener, "timings", Timings(watch_seconds=4.0, answer_seconds=0.5))
     parts = urlsplit(database)
     folder = parse_qs(parts.query).get("host", [""])[0]
     if not folder:

@@ -11,7 +11,7 @@ import pytest
 
 from reactor import Context, Job, Registry, SyncContext
 from reactor.database.connection import Connection, connect
-from reactor.database.reconnecting import Line
+from reactor.database.reconnecting import ReconnectingConnection
 from reactor.lifecycle.claim import claim_one
 from reactor.pod.in_process import Reactor
 from reactor.schedules.run_due import tick
@@ -204,9 +204,9 @@ async def test_a_bell_that_rings_while_there_is_no_place_is_heard_when_there_is_
 async def test_what_rings_while_due_jobs_are_made_ready_is_looked_at_again(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    line = Line(database, "test")
+    line = ReconnectingConnection(database, "test")
     calendar = Calendar(line, longest_pause=NEVER, has_schedules=False)
-    ask = line.insist
+    ask = line.retry
 
     async def ask_and_ring(operation: Any) -> Any:
         answer = await ask(operation)
@@ -216,7 +216,7 @@ async def test_what_rings_while_due_jobs_are_made_ready_is_looked_at_again(
     assert await calendar.promote() == 0
     assert calendar.next_promotion == NEVER, "there is nothing to be made ready"
     calendar.promote_now()
-    monkeypatch.setattr(line, "insist", ask_and_ring)
+    monkeypatch.setattr(line, "retry", ask_and_ring)
     assert await calendar.promote() == 0
     assert calendar.next_promotion < NEVER
     await line.close()
