@@ -32,7 +32,7 @@ from reactor.handlers.registry import Registry
 from reactor.lifecycle.lease import Worker, register_worker
 from reactor.log import get_logger
 from reactor.testing import Databases, quick_folder, server_for_tests
-from reactor.worker.claim_loop import Plan, Runner
+from reactor.worker.claim_loop import ClaimLoop, WorkerOptions
 from reactor_http.app import create_app
 from reactor_http.state import Edge
 
@@ -356,23 +356,23 @@ def registry() -> Registry:
 
 
 @pytest.fixture
-def running(database: str, registry: Registry) -> Callable[..., AbstractAsyncContextManager[Runner]]:
-    """A runner that works, with the handlers of the test, until the block is left; `queues`: what it claims itself."""
+def running(database: str, registry: Registry) -> Callable[..., AbstractAsyncContextManager[ClaimLoop]]:
+    """A claim loop that runs the handlers of the test until the block is left; `queues`: those that it claims from."""
 
     @asynccontextmanager
-    async def run(*queues: str, **plan: Any) -> AsyncIterator[Runner]:
+    async def run(*queues: str, **options: Any) -> AsyncIterator[ClaimLoop]:
         worker = Worker("pod-1", registry.job_types, queues, capacity=10)
         async with connect(database, name="test") as connection:
             await register_worker(connection, worker, 600)
-        runner = Runner(Plan(database, database, **plan), registry, worker)
-        task = asyncio.create_task(runner.run())
+        claim_loop = ClaimLoop(WorkerOptions(database, database, **options), registry, worker)
+        task = asyncio.create_task(claim_loop.run())
         try:
             async with asyncio.timeout(20):
-                while not runner.is_listening and not task.done():
+                while not claim_loop.is_listening and not task.done():
                     await asyncio.sleep(0.005)
-            yield runner
+            yield claim_loop
         finally:
-            runner.interrupt()
+            claim_loop.interrupt()
             async with asyncio.timeout(20):
                 await task
 
@@ -383,7 +383,13 @@ def running(database: str, registry: Registry) -> Callable[..., AbstractAsyncCon
 def events(monkeypatch: pytest.MonkeyPatch) -> Iterator[Events]:
     """What the engine and its handlers log meanwhile."""
     for module in map(
-        importlib.import_module, ("reactor.handlers.context", "reactor.worker.slots", "reactor.worker.claim_loop")
+        importlib.import_module,
+        (
+            "reactor.handlers.context",
+            "reactor.worker.slots",
+            "reactor.worker.claim_loop",
+            "reactor.worker.unhandled_types",
+        ),
     ):
         # A new one: another test may have had this logger keep its configuration for good.
         monkeypatch.setattr(module, "log", get_logger(module.__name__))

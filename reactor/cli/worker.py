@@ -1,7 +1,6 @@
 """`reactor worker`."""
 
 import asyncio
-import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -17,7 +16,7 @@ from reactor.errors import ReactorError
 from reactor.log import get_logger
 from reactor.pod.supervisor import Supervisor, Watch
 from reactor.settings import Settings, read_settings
-from reactor.worker.claim_loop import Plan
+from reactor.worker.claim_loop import WorkerOptions
 from reactor.worker.process import Orders
 
 log = get_logger(__name__)
@@ -154,11 +153,11 @@ def plan_watch(
     max_jobs: int | None = None,
     log_level: str = "info",
 ) -> Watch:
-    plan = Plan(
+    options = WorkerOptions(
         url=location.url,
         listen_url=location.listen_url,
         poll_seconds=settings.poll_seconds,
-        stock_seconds=settings.heartbeat_seconds,
+        reconcile_seconds=settings.heartbeat_seconds,
         once=once,
         max_jobs=max_jobs,
         prepares=not pooled,
@@ -170,9 +169,7 @@ def plan_watch(
         queues=settings.queues,
         concurrency=settings.concurrency,
         lease_seconds=settings.lease_seconds,
-        plan=plan,
-        begun_descriptor=-1,
-        supervisor_pid=os.getpid(),
+        options=options,
         log_level=log_level,
         log_as_json=not sys.stderr.isatty(),
     )

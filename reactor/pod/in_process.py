@@ -26,7 +26,7 @@ from reactor.pod.heartbeat import Keeper
 from reactor.pod.recovery import after_shutdown
 from reactor.pod.sweeper import keep_sweeping
 from reactor.schedules.declaration import declare
-from reactor.worker.claim_loop import Plan, Runner
+from reactor.worker.claim_loop import ClaimLoop, WorkerOptions
 from reactor.worker.running_attempts import Begun
 
 log = get_logger(__name__)
@@ -69,34 +69,34 @@ class Reactor:
         self._pod = pod or os.environ.get("REACTOR_POD_ID") or os.environ.get("HOSTNAME") or socket.gethostname()
         self._queues = tuple(queues)
         self._concurrency = concurrency
-        self._plan = Plan(url, listen_url or url, poll_seconds, heartbeat_seconds)
+        self._options = WorkerOptions(url, listen_url or url, poll_seconds, heartbeat_seconds)
         self._begun = Begun(concurrency)
         self._loop: asyncio.AbstractEventLoop
-        self._runner: Runner
+        self._claim_loop: ClaimLoop
         self._running: asyncio.Task[None]
         self._stopping = False
         self._guard: _Guard
 
     @property
     def counts(self) -> Counts:
-        return self._runner.counts
+        return self._claim_loop.counts
 
     @property
     def is_well(self) -> bool:
         """Listening, and its lease is being kept."""
-        return not self._running.done() and self._runner.is_listening and self._guard.keeper.is_well
+        return not self._running.done() and self._claim_loop.is_listening and self._guard.keeper.is_well
 
     async def run_job(self, job_id: int) -> JobState | None:
         """Runs this one job now. None: it can't be had, since somebody else has it or it is not due."""
-        return await self._runner.run_job(job_id)
+        return await self._claim_loop.run_job(job_id)
 
     async def __aenter__(self) -> Self:
         if self._registry.is_empty:
             raise AppInvalid("this application", "no handler is registered", "Import the modules that do, first.")
         async with connect(self._url, name=f"reactor register {self._pod}", prepares=False) as connection:
             await check_revision(connection)
-            self._plan = replace(self._plan, prepares=not await is_pooled(connection))
-            self._runner = await self._register(connection)
+            self._options = replace(self._options, prepares=not await is_pooled(connection))
+            self._claim_loop = await self._register(connection)
             await declare(connection, self._registry.schedules)
         self._loop = asyncio.get_running_loop()
         keeper = Keeper(
@@ -111,11 +111,11 @@ class Reactor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stopping = True
-        self._runner.stop()
+        self._claim_loop.stop()
         try:
             await first_of(self._running, asyncio.sleep(self._grace_seconds))
             if not self._running.done():
-                self._runner.interrupt()
+                self._claim_loop.interrupt()
                 await first_of(self._running, asyncio.sleep(_INTERRUPT_SECONDS))
         finally:
             begun = self._begun.read()
@@ -123,7 +123,7 @@ class Reactor:
             await asyncio.wait([self._running])
             await asyncio.to_thread(self._guard.stop)
             async with connect(self._url, name=f"reactor tidy {self._pod}", prepares=False) as connection:
-                worker_id = self._runner.worker.id
+                worker_id = self._claim_loop.worker.id
                 await after_shutdown(connection, worker_id, begun, fail=False, counts=self._summary(worker_id))
             self._begun.close()
         if not self._running.cancelled():
@@ -132,10 +132,10 @@ class Reactor:
     async def _run(self) -> None:
         """A worker may end, by a lost lease or a bug of ours; the application goes on with another one."""
         while True:
-            worker_id = self._runner.worker.id
+            worker_id = self._claim_loop.worker.id
             self._guard.keeper.watch(worker_id)
             try:
-                await self._runner.run()
+                await self._claim_loop.run()
             except Exception:
                 if self._stopping:
                     raise
@@ -148,21 +148,21 @@ class Reactor:
             begun, counts = self._begun.read(), self._summary(worker_id)
             await line.retry(lambda c: after_shutdown(c, worker_id, begun, fail=False, counts=counts))  # noqa: B023
             self._begun.clear()
-            self._runner, _ = await line.retry(self._register)
+            self._claim_loop, _ = await line.retry(self._register)
             await line.close()
 
-    async def _register(self, connection: Connection) -> Runner:
+    async def _register(self, connection: Connection) -> ClaimLoop:
         worker = Worker(self._pod, self._registry.job_types, self._queues, self._concurrency)
         await register_worker(connection, worker, self._lease_seconds)
-        return Runner(self._plan, self._registry, worker, self._begun)
+        return ClaimLoop(self._options, self._registry, worker, self._begun)
 
     def _summary(self, worker_id: UUID) -> str | None:
         """Asked in the guard's thread, too."""
-        runner = self._runner
-        return json.dumps(runner.summary()) if runner.worker.id == worker_id else None
+        claim_loop = self._claim_loop
+        return json.dumps(claim_loop.summary()) if claim_loop.worker.id == worker_id else None
 
     def _on_lease_lost(self, worker_id: UUID) -> None:
-        self._loop.call_soon_threadsafe(self._runner.interrupt)
+        self._loop.call_soon_threadsafe(self._claim_loop.interrupt)
 
 
 class _Guard:

@@ -56,14 +56,14 @@ class Supervisor:
         self._watch = watch
         self._orders = watch.orders
         self._keeper = Keeper(
-            watch.orders.plan.url,
+            watch.orders.options.url,
             watch.orders.pod,
             watch.orders.lease_seconds,
             watch.heartbeat_seconds,
             self._on_lease_lost,
             self._counts,
         )
-        self._url = watch.orders.plan.url
+        self._url = watch.orders.options.url
         self._children: list[Child] = []
         self._stopping = asyncio.Event()
         self._at_once = asyncio.Event()
@@ -136,7 +136,7 @@ class Supervisor:
 
     def _helpers(self) -> list[Coroutine[Any, Any, None]]:
         helpers = [self._keeper.run(), self._end_the_blocked(), self._end_all()]
-        if not self._orders.plan.once:
+        if not self._orders.options.once:
             helpers.append(keep_sweeping(self._url, self._orders.pod, self._watch.heartbeat_seconds))
         return helpers
 
@@ -178,7 +178,7 @@ class Supervisor:
             # It never worked: somebody is looking at the terminal, and another start would hide the reason.
             raise child.failure or WorkerNotStarted(child.why, "It had not begun to work. Its log may say more.", 1)
         # How many of --max-jobs a process had done that died nobody knows.
-        return child.done is None and not self._stopping.is_set() and self._orders.plan.max_jobs is None
+        return child.done is None and not self._stopping.is_set() and self._orders.options.max_jobs is None
 
     async def _see_off(self, child: Child) -> None:
         """Whatever it held goes where it belongs."""
@@ -252,8 +252,8 @@ class Supervisor:
         next_worker: Worker | None = worker
         while next_worker is not None:
             worker = next_worker
-            plan = replace(self._orders.plan, inherits=True, once=False, max_jobs=None)
-            child = await self._start(replace(self._orders, worker_id=str(worker.id), concurrency=1, plan=plan))
+            options = replace(self._orders.options, inherits=True, once=False, max_jobs=None)
+            child = await self._start(replace(self._orders, worker_id=str(worker.id), concurrency=1, options=options))
             await child.ended()
             begun = await self._farewell(child)
             next_worker = None

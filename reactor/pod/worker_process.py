@@ -64,7 +64,7 @@ class Child:
             )
         child = cls(UUID(orders.worker_id), process, begun)
         reader, child._writer = await asyncio.open_connection(sock=ours, limit=_LONGEST_MESSAGE)
-        child._writer.write(replace(orders, begun_descriptor=begun.descriptor, supervisor_pid=os.getpid()).encode())
+        child._writer.write(replace(orders, attempts_descriptor=begun.descriptor, supervisor_pid=os.getpid()).encode())
         child._reading = asyncio.create_task(child._read(reader))
         return child
 
@@ -142,7 +142,7 @@ class Child:
             case "ready":
                 self.job_types = message["job_types"]
                 self.ready.set()
-            case "worn":
+            case "stuck":
                 self.worn.set()
             case "counts":
                 self.counts = message["counts"]

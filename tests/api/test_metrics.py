@@ -190,7 +190,7 @@ async def test_counts_are_written_only_when_there_is_news(
         await until(lambda: reactor.is_well)
 
         async def has_told() -> bool:
-            return await stored(connection) == [json.loads(json.dumps(reactor._runner.summary()))]
+            return await stored(connection) == [json.loads(json.dumps(reactor._claim_loop.summary()))]
 
         async def has_beaten(since: datetime) -> bool:
             return bool(await connection.fetchval("select heartbeat_at - $1 > '0.5 s' from reactor.workers", since))
@@ -198,12 +198,12 @@ async def test_counts_are_written_only_when_there_is_news(
         async def stays_silent() -> bool:
             """False: there was news meanwhile, of the looks after the start."""
             await until(has_told)
-            told = reactor._runner.summary()
+            told = reactor._claim_loop.summary()
             await connection.execute("update reactor.workers set counts = null")
             beat = await connection.fetchval("select heartbeat_at from reactor.workers")
             await until(lambda: has_beaten(beat))
             written = await stored(connection)
-            if told != reactor._runner.summary():
+            if told != reactor._claim_loop.summary():
                 return False
             assert written == []
             return True

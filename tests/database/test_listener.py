@@ -46,9 +46,8 @@ async def run_one(connection: Connection, until: Until) -> None:
 
 
 def is_at_rest(reactor: Reactor) -> bool:
-    """The echoes of a notification, and of the listener's start, have died away, which look by themselves."""
-    runner = reactor._runner
-    return reactor.is_well and runner._dry and not runner._look and not runner._looks
+    """The rechecks after the last notification, and after the listener's start, are over."""
+    return reactor.is_well and reactor._claim_loop.is_at_rest
 
 
 async def test_a_notification_brings_a_job_at_once(
@@ -142,12 +141,12 @@ async def test_a_listener_whose_network_swallows_everything_is_replaced(
         listen_url = f"postgresql://{parts.username or 'postgres'}@127.0.0.1:{proxy.port}{parts.path}"
         async with Reactor(database, registry=registry, listen_url=listen_url, poll_seconds=0.2) as reactor:
             await until(lambda: is_at_rest(reactor))
-            reconnects = reactor._runner._listener.reconnects
+            reconnects = reactor._claim_loop.summary()["reconnects"]
             proxy.swallow()
             await run_one(connection, until)
             assert reactor.counts.missed_wakes == 1
             heard = reactor.counts.wakes
-            await until(lambda: reactor._runner._listener.reconnects > reconnects)
+            await until(lambda: reactor._claim_loop.summary()["reconnects"] > reconnects)
             await until(lambda: reactor.is_well)
 
             async def is_heard_again() -> bool:

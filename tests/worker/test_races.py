@@ -4,7 +4,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -12,11 +11,12 @@ import pytest
 from reactor import Context, Job, Registry, SyncContext
 from reactor.database.connection import Connection, connect
 from reactor.database.reconnecting import ReconnectingConnection
+from reactor.database.wakeups import NEVER
 from reactor.lifecycle.claim import claim_one
 from reactor.pod.in_process import Reactor
 from reactor.schedules.run_due import tick
 from reactor.testing import run_until_idle
-from reactor.worker.due_times import NEVER, Calendar
+from reactor.worker.due_times import ScheduledJobs
 
 Row = Callable[[int], Awaitable[dict[str, Any]]]
 Until = Callable[..., Awaitable[Any]]
@@ -109,7 +109,7 @@ async def test_a_handler_that_is_told_to_stop_again_while_it_rolls_back_is_not_f
         try:
             await asyncio.sleep(60)
         finally:
-            asyncio.get_running_loop().call_soon(reactor._runner._crew.interrupt)
+            asyncio.get_running_loop().call_soon(reactor._claim_loop.slots.interrupt)
 
     async with Reactor(database, registry=registry, concurrency=1, grace_seconds=0) as reactor:
         job_id = await insert(connection)
@@ -126,7 +126,7 @@ async def test_an_attempt_that_is_taken_before_its_first_step_gives_its_place_an
 
     async with Reactor(database, registry=registry, concurrency=1, grace_seconds=0) as reactor:
         await until(lambda: reactor.is_well)
-        crew = reactor._runner._crew
+        crew = reactor._claim_loop.slots
         take = crew.take
 
         def take_and_lose(jobs: list[Job]) -> None:
@@ -155,16 +155,16 @@ async def test_a_cancelled_job_that_had_not_begun_gives_its_scope_free(
     @registry.register("quick")
     async def quick(job: Job) -> None: ...
 
-    # So that no stock-taking can put it right meanwhile.
+    # So that no reconciliation repairs it meanwhile.
     async with Reactor(database, registry=registry, concurrency=1, grace_seconds=0, heartbeat_seconds=30) as reactor:
         await until(lambda: reactor.is_well)
-        reactor._runner._ahead = lambda: 5  # type: ignore[method-assign]
+        reactor._claim_loop.claim_ahead.ahead = lambda: 5  # type: ignore[method-assign]
         async with connection.transaction():
             await insert(connection)
             waits = await insert(connection, scope="s")
-        await until(lambda: len(reactor._runner._crew._ready) == 1)
+        await until(lambda: len(reactor._claim_loop.slots._ready) == 1)
         await cancel(connection, waits)
-        await until(lambda: not reactor._runner._crew._ready)
+        await until(lambda: not reactor._claim_loop.slots._ready)
         let_go.set()
         next_one = await insert(connection, "quick", scope="s")
         await until(lambda: _is(row, next_one, "completed"))
@@ -181,16 +181,16 @@ async def test_a_bell_that_rings_while_there_is_no_place_is_heard_when_there_is_
         await let_go.wait()
 
     ahead = 5
-    # So that neither a poll nor a stock-taking wakes it meanwhile.
+    # So that neither a poll nor a reconciliation helps meanwhile.
     async with Reactor(
         database, registry=registry, concurrency=1, poll_seconds=0, grace_seconds=0, heartbeat_seconds=30
     ) as reactor:
         await until(lambda: reactor.is_well)
-        reactor._runner._ahead = lambda: ahead  # type: ignore[method-assign]
+        reactor._claim_loop.claim_ahead.ahead = lambda: ahead  # type: ignore[method-assign]
         async with connection.transaction():
             for _ in range(3):
                 await insert(connection)
-        await until(lambda: len(reactor._runner._crew._ready) == 2)
+        await until(lambda: len(reactor._claim_loop.slots._ready) == 2)
         ahead = 0  # they were quick, and are slow now
         heard = reactor.counts.wakes
         await asyncio.sleep(0.05)  # the bell of the last three is silent for 10 ms
@@ -201,25 +201,23 @@ async def test_a_bell_that_rings_while_there_is_no_place_is_heard_when_there_is_
         await until(lambda: _is(row, last, "completed"))
 
 
-async def test_what_rings_while_due_jobs_are_made_ready_is_looked_at_again(
-    database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    line = ReconnectingConnection(database, "test")
-    calendar = Calendar(line, longest_pause=NEVER, has_schedules=False)
-    ask = line.retry
+async def test_a_notification_while_due_jobs_are_made_ready_causes_another_check(database: str) -> None:
+    class Notified(ReconnectingConnection):
+        async def retry(self, operation: Any) -> Any:
+            answer = await super().retry(operation)
+            if is_armed:
+                scheduled_jobs.notify()
+            return answer
 
-    async def ask_and_ring(operation: Any) -> Any:
-        answer = await ask(operation)
-        calendar.on_bell()
-        return answer
-
-    assert await calendar.promote() == 0
-    assert calendar.next_promotion == NEVER, "there is nothing to be made ready"
-    calendar.promote_now()
-    monkeypatch.setattr(line, "retry", ask_and_ring)
-    assert await calendar.promote() == 0
-    assert calendar.next_promotion < NEVER
-    await line.close()
+    is_armed, connection = False, Notified(database, "test")
+    scheduled_jobs = ScheduledJobs(connection)
+    assert await scheduled_jobs.promote() == 0
+    assert scheduled_jobs.next_at == NEVER, "there is nothing to be made ready"
+    scheduled_jobs.check_now()
+    is_armed = True
+    assert await scheduled_jobs.promote() == 0
+    assert scheduled_jobs.next_at < NEVER
+    await connection.close()
 
 
 async def test_a_schedule_that_changes_while_schedules_are_looked_at_is_looked_at_again(
@@ -233,7 +231,7 @@ async def test_a_schedule_that_changes_while_schedules_are_looked_at_is_looked_a
         looks += 1
         if is_armed:
             is_armed, rung_at = False, looks
-            reactor._runner._on_schedules("")
+            reactor._claim_loop.schedules.notify()
         return pause
 
     registry = Registry()
@@ -244,11 +242,11 @@ async def test_a_schedule_that_changes_while_schedules_are_looked_at_is_looked_a
     async with Reactor(database, registry=registry, poll_seconds=0, grace_seconds=0) as reactor:
         await until(lambda: reactor.is_well)
         monkeypatch.setattr("reactor.worker.due_times.tick", look_and_ring)
-        reactor._runner._on_schedules("")
+        reactor._claim_loop.schedules.notify()
         await until(lambda: looks)
         await asyncio.sleep(0.1)  # the looks of the start are over
         is_armed = True
-        reactor._runner._on_schedules("")
+        reactor._claim_loop.schedules.notify()
         await until(lambda: 0 < rung_at < looks)
 
 
@@ -394,7 +392,7 @@ async def test_what_is_claimed_while_it_is_being_stopped_does_not_begin(
         job_id = await insert(connection)
         await until(lambda: _waits_for_a_lock(connection))
         reactor._stopping = True  # or another incarnation would run it
-        reactor._runner.interrupt()
+        reactor._claim_loop.interrupt()
         await lock.rollback()
         await until(lambda: reactor._running.done())
     after = await row(job_id)
@@ -496,19 +494,19 @@ async def test_a_worker_with_a_handler_that_was_given_up_ends_as_soon_as_that_is
     def work(job: Job, ctx: SyncContext) -> None:
         let_go.wait()
 
-    # So that no stock-taking wakes it meanwhile.
+    # So that no reconciliation helps meanwhile.
     async with Reactor(database, registry=registry, concurrency=1, grace_seconds=30, heartbeat_seconds=30) as reactor:
-        running = reactor._runner
-        running.on_worn = running.stop
+        running = reactor._claim_loop
+        running.on_stuck = running.stop
         job_id = await insert(connection)
         await until(lambda: _is(row, job_id, "failed"))
-        await until(lambda: reactor._runner is not running)
+        await until(lambda: reactor._claim_loop is not running)
         let_go.set()
         leaving = time.monotonic()
     assert time.monotonic() - leaving < 20
 
 
-async def test_a_stock_taking_does_not_give_back_what_is_being_given_up(
+async def test_a_reconciliation_does_not_release_what_is_being_abandoned(
     database: str, connection: Connection, row: Row, until: Until
 ) -> None:
     """Guarantee 5: its scope stays held, for its thread still runs. The settler is busy with a row that is locked."""
@@ -538,7 +536,9 @@ async def test_a_stock_taking_does_not_give_back_what_is_being_given_up(
                 job_id = await insert(connection, scope="s")
 
                 async def is_pending_again() -> bool:
-                    await connection.execute("select pg_notify('reactor_cancel', $1)", str(reactor._runner.worker.id))
+                    await connection.execute(
+                        "select pg_notify('reactor_cancel', $1)", str(reactor._claim_loop.worker.id)
+                    )
                     now = await row(job_id)
                     return bool(now["state"] == "pending" and now["locked_at"])
 
@@ -549,7 +549,7 @@ async def test_a_stock_taking_does_not_give_back_what_is_being_given_up(
             let_go.set()
 
 
-async def test_a_stock_taking_does_not_give_back_what_is_being_claimed_by_its_id(
+async def test_a_reconciliation_does_not_release_what_is_being_claimed_by_its_id(
     database: str, connection: Connection, row: Row, until: Until, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guarantee 5: its handler would run with its scope free, and somebody else's beside it."""
@@ -560,26 +560,17 @@ async def test_a_stock_taking_does_not_give_back_what_is_being_claimed_by_its_id
         states.append((await row(job.id))["state"])
 
     async with Reactor(database, registry=registry, queues=["elsewhere"], poll_seconds=0, grace_seconds=0) as reactor:
-        taking = reactor._runner
-        take_stock = taking._take_stock
-        has_begun, has_ended = asyncio.Event(), asyncio.Event()
+        reconciling: list[asyncio.Task[None]] = []
 
-        async def claim_while_stock_is_taken(*arguments: Any) -> Job | None:
+        async def claim_during_a_reconciliation(*arguments: Any) -> Job | None:
             job = await claim_one(*arguments)
-            taking._on_cancel(str(taking.worker.id))
-            await has_begun.wait()
-            with suppress(TimeoutError):  # it waits for us, as it should
-                await asyncio.wait_for(has_ended.wait(), 0.3)
+            reconciling.append(asyncio.create_task(reactor._claim_loop.reconciliation.reconcile()))
+            await asyncio.wait(reconciling, timeout=0.3)  # it waits for us, as it should
             return job
 
-        async def tell_of_stock() -> None:
-            has_begun.set()
-            await take_stock()
-            has_ended.set()
-
-        monkeypatch.setattr("reactor.worker.claim_loop.claim_one", claim_while_stock_is_taken)
-        monkeypatch.setattr(taking, "_take_stock", tell_of_stock)
+        monkeypatch.setattr("reactor.worker.claim_loop.claim_one", claim_during_a_reconciliation)
         assert await reactor.run_job(await insert(connection, scope="s")) == "completed"
+        await asyncio.gather(*reconciling)
     assert states == ["running"]
 
 
