@@ -28,6 +28,7 @@ from reactor.database.connection import Connection, connect
 from reactor.database.migrate import migrate
 from reactor.embedded import installed_versions, start_embedded
 from reactor.embedded.account import server_account
+from reactor.feed.poller import Poller, Timings
 from reactor.handlers.registry import Registry
 from reactor.lifecycle.lease import Worker, register_worker
 from reactor.log import get_logger
@@ -78,7 +79,7 @@ def _patience_with_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Edge, "connect_seconds", 20.0)
     monkeypatch.setattr("reactor_http.server.health._DATABASE_SECONDS", 20.0)
     monkeypatch.setattr("reactor_http.stream.streams._JOIN_SECONDS", 20.0)
-    monkeypatch.setattr("reactor.feed.poller._STALE_SECONDS", 60.0)
+    monkeypatch.setattr(Poller, "timings", Timings(stale_seconds=60.0))
 
 
 @pytest.fixture(scope="session")

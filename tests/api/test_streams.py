@@ -22,6 +22,7 @@ from reactor.database.migrate import migrate
 from reactor.embedded import start_embedded
 from reactor.feed.cursor import Cursor, parse
 from reactor.feed.feed import Feed
+from reactor.feed.poller import Poller, Timings
 from reactor.feed.subscriptions import Batch, Reader, Sign
 from reactor.lifecycle.lease import Worker
 from reactor.settings import read_settings
@@ -372,15 +373,15 @@ async def test_five_hundred_readers_of_a_pipeline_cost_the_database_what_one_doe
         joined = [feed.join(pipeline_id, None) for _ in range(readers)]
         firsts = await asyncio.gather(*(given(reader) for reader in joined))
         assert len({id(first) for first in firsts}) == 1, "they share what was made for the first of them"
-        before = feed.desks["pipelines"].ticks
+        before = feed.pollers["pipelines"].ticks
         for number in range(10):
             await connection.execute("update reactor.jobs set attempts = $2 where id = $1", job_id, number)
             batches = await asyncio.gather(*(given(reader) for reader in joined))
             assert len({id(batch) for batch in batches}) == 1
-        questions = feed.desks["pipelines"].ticks - before
+        questions = feed.pollers["pipelines"].ticks - before
         for reader in joined:
             feed.leave(reader)
-        assert (feed.readers, feed.desks["pipelines"].topics) == (0, {})
+        assert (feed.readers, feed.pollers["pipelines"].topics) == (0, {})
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         return questions / 10
@@ -397,11 +398,11 @@ async def test_a_flood_of_forged_notifications_costs_no_more_than_a_few_question
     await insert(connection, pipeline_id)
     reader = feed.join(pipeline_id, None)
     await given(reader)
-    began, before = time.monotonic(), feed.desks["pipelines"].ticks
+    began, before = time.monotonic(), feed.pollers["pipelines"].ticks
     for number in range(2000):
         await connection.execute("select pg_notify('reactor_feed', $1)", f"{number} " + "x" * 5000)
     elapsed = time.monotonic() - began
-    assert feed.desks["pipelines"].ticks - before <= elapsed / 0.05 + 5
+    assert feed.pollers["pipelines"].ticks - before <= elapsed / 0.05 + 5
 
 
 async def test_nobody_who_watches_means_no_questions(feed: Feed, connection: Connection) -> None:
@@ -409,7 +410,7 @@ async def test_nobody_who_watches_means_no_questions(feed: Feed, connection: Con
     for _ in range(20):
         await insert(connection, pipeline_id)
     await asyncio.sleep(0.3)
-    assert [desk.ticks for desk in feed.desks.values()] == [0, 0]
+    assert [poller.ticks for poller in feed.pollers.values()] == [0, 0]
 
 
 # Clients that do not read
@@ -499,8 +500,8 @@ async def test_a_stream_that_must_start_over_ends_when_its_pipeline_was_pruned(
         assert (await anext(events)).kind == "snapshot"
         await connection.execute("delete from reactor.jobs")
         assert edge.streams.feed
-        desk = edge.streams.feed.desks["pipelines"]
-        desk._start_over(list(desk.topics[pipeline_id].readers), "for a test")
+        poller = edge.streams.feed.pollers["pipelines"]
+        poller.start_over(list(poller.topics[pipeline_id].readers), "for a test")
         async with asyncio.timeout(10):
             assert [event async for event in events] == []
         await until(lambda: edge.streams.count == 0)
@@ -627,14 +628,14 @@ async def test_a_database_that_does_not_answer_is_told_and_so_is_its_return(
     connection: Connection, database: str, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever watches knows whether what they see is the present, and so do the metrics."""
-    monkeypatch.setattr("reactor.feed.poller._STALE_SECONDS", 0.3)
+    monkeypatch.setattr(Poller, "timings", Timings(stale_seconds=0.3))
     monkeypatch.setattr("reactor_http.stream.sse._COMMENT_SECONDS", 60.0)  # not only when it is the comment's turn
     pipeline_id = uuid4()
     await insert(connection, pipeline_id)
-    for path, desk in ((path_of(pipeline_id), "pipelines"), ("/v1/events", "overview")):
+    for path, poller in ((path_of(pipeline_id), "pipelines"), ("/v1/events", "overview")):
         async with serving(database) as (address, edge), open_stream(address, path) as response:
             assert edge.streams.feed is not None
-            asks = edge.streams.feed.desks[desk]
+            asks = edge.streams.feed.pollers[poller]
             events = read_events(response)
             await next_of(events, "snapshot")
             async with connection.transaction():
@@ -652,12 +653,12 @@ async def test_a_database_that_took_long_to_answer_is_not_left_alone_for_long(
     feed: Feed, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its readers have been told that it is back: what they see has to be the present."""
-    monkeypatch.setattr("reactor.feed.poller._LONGEST_GAP_SECONDS", 0.2)
+    monkeypatch.setattr(Poller, "timings", Timings(stale_seconds=60.0, longest_gap_seconds=0.2))
     pipeline_id = uuid4()
     await insert(connection, pipeline_id)
     reader = feed.join(pipeline_id, None)
     await given(reader)
-    feed.desks["pipelines"]._took = 3600.0
+    feed.pollers["pipelines"].took_seconds = 3600.0
     await insert(connection, pipeline_id)
     async with asyncio.timeout(20):
         assert (await given(reader)).changes
@@ -681,9 +682,9 @@ async def test_another_history_of_the_database_makes_open_streams_start_over(
     await insert(connection, pipeline_id)
     reader = feed.join(pipeline_id, None)
     await given(reader)
-    desk = feed.desks["pipelines"]
-    assert desk._tip is not None
-    desk._tip = Cursor("0ther", desk._tip.snapshot)
+    poller = feed.pollers["pipelines"]
+    assert poller.tip is not None
+    poller.tip = Cursor("0ther", poller.tip.snapshot)
     await insert(connection, pipeline_id)
     batch = await given(reader)
     assert (batch.is_snapshot, "failed over" in batch.reset) == (True, True)
@@ -696,9 +697,9 @@ async def test_who_starts_over_is_told_that_the_database_is_away_but_not_that_it
     """As in a failover that takes several attempts."""
     pipeline_id = uuid4()
     await insert(connection, pipeline_id)
-    reader, desk = feed.join(pipeline_id, None), feed.desks["pipelines"]
+    reader, poller = feed.join(pipeline_id, None), feed.pollers["pipelines"]
     await given(reader)
-    ask, is_asked, is_back = desk._line.once, asyncio.Event(), asyncio.Event()
+    ask, is_asked, is_back = poller.connection.once, asyncio.Event(), asyncio.Event()
 
     async def once(question: Any) -> Any:
         if reader.reset:
@@ -706,16 +707,16 @@ async def test_who_starts_over_is_told_that_the_database_is_away_but_not_that_it
             await is_back.wait()
         return await ask(question)
 
-    monkeypatch.setattr(desk._line, "once", once)
+    monkeypatch.setattr(poller.connection, "once", once)
     waiting = asyncio.create_task(reader.next())
-    assert desk._tip is not None
-    desk._tip = Cursor("0ther", desk._tip.snapshot)
-    desk.ring()
+    assert poller.tip is not None
+    poller.tip = Cursor("0ther", poller.tip.snapshot)
+    poller.notify()
     async with asyncio.timeout(20):
         await is_asked.wait()
-        desk._show(Sign.STALE)
+        poller.show(Sign.STALE)
         assert await waiting is Sign.STALE
-        desk._show(Sign.FRESH)
+        poller.show(Sign.FRESH)
         is_back.set()
         assert (await given(reader)).is_snapshot
         assert await reader.next() is Sign.FRESH
@@ -816,6 +817,6 @@ async def test_a_reader_may_look_with_the_role_for_looking(
     await connection.execute("set role reactor_viewer")
     pipeline_id = uuid4()
     feed = Feed(database, database)
-    desk = feed.desks["pipelines"]
-    rows = await connection.fetch(desk._statement, None, [], [pipeline_id], [None])
+    poller = feed.pollers["pipelines"]
+    rows = await connection.fetch(poller.statement, None, [], [pipeline_id], [None])
     assert len(rows) == 1
