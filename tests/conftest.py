@@ -2,19 +2,14 @@
 
 import asyncio
 import importlib
-import inspect
-import json
 import os
 import random
 import shutil
-import signal
 import socket
 import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +31,10 @@ from reactor.testing import Databases, quick_folder, server_for_tests
 from reactor.worker.claim_loop import ClaimLoop, WorkerOptions
 from reactor_http.app import create_app
 from reactor_http.state import Edge
+from tests.support.logs import whole_lines
+from tests.support.pods import Pod, StartPod
+from tests.support.servers import Server, StartServer
+from tests.support.until import until
 
 Row = Callable[[int], Awaitable[dict[str, Any]]]
 Events = list[MutableMapping[str, Any]]
@@ -174,73 +173,6 @@ def _answers(path: Path) -> bool:
         return probe.connect_ex(str(path)) == 0
 
 
-def _whole_lines(file: Path) -> list[str]:
-    """Without one that is still being written."""
-    return [line for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]
-
-
-def _entries(log_file: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in _whole_lines(log_file) if line.startswith("{")]
-
-
-class Pod:
-    """A `reactor worker` as an operator starts it: a supervisor, and the processes that it starts."""
-
-    def __init__(self, url: str, folder: Path, number: int, arguments: Sequence[str], settings: dict[str, str]) -> None:
-        self.marks_file = folder / "marks"
-        self._log_file = folder / f"log-{number}"
-        outside = {name: value for name, value in os.environ.items() if not name.startswith("REACTOR_")}
-        inside = {"REACTOR_DATABASE_URL": url, "REACTOR_POD_ID": f"pod-{number}", "POD_MARKS": str(self.marks_file)}
-        with self._log_file.open("w") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "reactor", "worker", "--app", "pod_handlers", *arguments],
-                cwd=Path(__file__).parent / "support",
-                env=outside | inside | settings,
-                stdout=log,
-                stderr=log,
-                process_group=0,
-            )
-
-    @property
-    def workers(self) -> list[int]:
-        """The pids of its worker processes."""
-        found = subprocess.run(
-            ["pgrep", "-P", str(self.process.pid)], capture_output=True, text=True, check=False
-        ).stdout.split()
-        return [int(pid) for pid in found]
-
-    @property
-    def log(self) -> str:
-        return self._log_file.read_text()
-
-    def events(self, event: str) -> list[dict[str, Any]]:
-        return [entry for entry in _entries(self._log_file) if entry["event"] == event]
-
-    def signal(self, number: int) -> None:
-        self.process.send_signal(number)
-
-    def kill(self, pid: int | None = None) -> None:
-        """Without a pid all of it at once, as when the machine's power fails."""
-        for victim in [pid] if pid else [self.process.pid, *self.workers]:
-            with suppress(ProcessLookupError):
-                os.kill(victim, signal.SIGKILL)
-
-    def signal_all(self, number: int) -> None:
-        for pid in (self.process.pid, *self.workers):
-            with suppress(ProcessLookupError):
-                os.kill(pid, number)
-
-    async def exit_code(self, within_seconds: float = 30) -> int:
-        return await asyncio.to_thread(self.process.wait, within_seconds)
-
-    def end(self) -> None:
-        self.kill()
-        self.process.wait()
-
-
-StartPod = Callable[..., Awaitable[Pod]]
-
-
 @pytest.fixture
 async def start_pod(database: str, tmp_path: Path) -> AsyncIterator[StartPod]:
     """Starts a pod with these arguments; settings without their prefix: start_pod("--once", LEASE_SECONDS=4)."""
@@ -257,44 +189,6 @@ async def start_pod(database: str, tmp_path: Path) -> AsyncIterator[StartPod]:
     yield start
     for pod in pods:
         pod.end()
-
-
-class Server:
-    """A `reactor serve` as an operator starts it."""
-
-    def __init__(self, url: str, folder: Path, number: int, arguments: Sequence[str], settings: dict[str, str]) -> None:
-        self._log_file = folder / f"server-{number}.log"
-        self.address = ""
-        outside = {name: value for name, value in os.environ.items() if not name.startswith("REACTOR_")}
-        with self._log_file.open("w") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "reactor", "serve", *arguments],
-                env=outside | {"REACTOR_DATABASE_URL": url} | settings,
-                stdout=log,
-                stderr=log,
-                process_group=0,
-            )
-
-    @property
-    def log(self) -> str:
-        return self._log_file.read_text()
-
-    def look_for_address(self) -> str:
-        assert self.process.poll() is None, self.log
-        served = (entry["address"] for entry in _entries(self._log_file) if entry["event"] == "serving")
-        self.address = next(served, "")
-        return self.address
-
-    async def stop(self, number: int = signal.SIGTERM, within_seconds: float = 30) -> int:
-        self.process.send_signal(number)
-        return await asyncio.to_thread(self.process.wait, within_seconds)
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-
-StartServer = Callable[..., Awaitable[Server]]
 
 
 @pytest.fixture
@@ -324,25 +218,10 @@ def marks(tmp_path: Path) -> Marks:
 
     def read(word: str) -> list[tuple[int, int, int, float]]:
         file = tmp_path / "marks"
-        lines = [line.split() for line in _whole_lines(file)] if file.exists() else []
+        lines = [line.split() for line in whole_lines(file)] if file.exists() else []
         return [(int(job), int(attempt), int(pid), float(at)) for w, job, attempt, pid, at in lines if w == word]
 
     return read
-
-
-async def until(condition: Callable[[], Any], within_seconds: float = 20) -> Any:
-    """Waits for the thing itself: a function, or one that is to be awaited. Returns what it returned."""
-    deadline, pause = time.monotonic() + within_seconds, 0.01
-    while True:
-        answer = condition()
-        if inspect.isawaitable(answer):
-            answer = await answer
-        if answer:
-            return answer
-        assert time.monotonic() < deadline, "it did not happen in time"
-        await asyncio.sleep(pause)
-        # Who looks all the time takes it from those who are to make it happen.
-        pause = min(pause * 1.2, 0.05)
 
 
 @pytest.fixture(name="until")

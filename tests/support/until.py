@@ -1,0 +1,22 @@
+"""Waits for a condition, with a deadline."""
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+async def until(condition: Callable[[], Any], within_seconds: float = 20) -> Any:
+    """Calls a plain or async function until what it returns is true, and returns that."""
+    deadline, pause = time.monotonic() + within_seconds, 0.01
+    while True:
+        answer = condition()
+        if inspect.isawaitable(answer):
+            answer = await answer
+        if answer:
+            return answer
+        assert time.monotonic() < deadline, "it did not happen in time"
+        await asyncio.sleep(pause)
+        # Polling hard would starve the processes that are to make it happen.
+        pause = min(pause * 1.2, 0.05)
