@@ -79,8 +79,8 @@ def is_transient(error: BaseException) -> bool:
 
 
 def is_server_failure(error: BaseException | None) -> bool:
-    """The server rolled back or went away, whoever raised this: handlers have connections and files of their own, so
-    OSError and InterfaceError prove nothing. Libraries such as SQLAlchemy raise their own error from the driver's."""
+    """The server rolled back or went away. For errors that handlers raise: they have connections and files of their
+    own, so OSError and InterfaceError prove nothing. Libraries such as SQLAlchemy wrap the driver's error."""
     while error is not None:
         if isinstance(error, (*_REPEATABLE, *_SERVER_GONE)):
             return True
