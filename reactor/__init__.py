@@ -1,7 +1,7 @@
 """A job and pipeline engine on PostgreSQL: insert a row, and it is run."""
 
 from reactor.client.pipeline import Pipeline, SubmittedPipeline
-from reactor.client.submit import NewJob, Submitted, submit, submit_many
+from reactor.client.submit import JobOptions, NewJob, Submitted, submit, submit_many
 from reactor.client.wait import Finished, wait
 from reactor.errors import ReactorError
 from reactor.handlers.backoff import exponential, fixed
@@ -14,6 +14,7 @@ from reactor.lifecycle.claim import claim_job
 from reactor.lifecycle.lease import heartbeat
 from reactor.outcome import Cancelled, Completed, Fail, Partial, Retry, Skip, Snooze
 from reactor.pod.in_process import Reactor, run_job
+from reactor.schedules.declaration import ScheduleOptions
 
 __version__ = "0.1.0"
 
@@ -24,6 +25,7 @@ __all__ = [
     "Fail",
     "Finished",
     "Job",
+    "JobOptions",
     "JobState",
     "NewJob",
     "Partial",
@@ -32,6 +34,7 @@ __all__ = [
     "ReactorError",
     "Registry",
     "Retry",
+    "ScheduleOptions",
     "Skip",
     "Snooze",
     "Step",
@@ -54,3 +57,8 @@ __all__ = [
     "submit_many",
     "wait",
 ]
+
+
+def __dir__() -> list[str]:
+    """Without the modules that were imported on the way: they can be imported, and are not offered."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -10,6 +10,8 @@ import asyncpg
 
 
 class JobState(StrEnum):
+    """The states of a job, as the database spells them."""
+
     WAITING = "waiting"
     PENDING = "pending"
     RUNNING = "running"

@@ -9,6 +9,8 @@ from uuid import UUID
 
 @dataclass(frozen=True, slots=True)
 class Completed:
+    """Everything was done."""
+
     result: dict[str, Any] | None = None
     message: str | None = None
 

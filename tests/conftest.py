@@ -29,9 +29,9 @@ from reactor.lifecycle.lease import Worker, register_worker
 from reactor.log import get_logger
 from reactor.testing import Databases, quick_folder, server_for_tests
 from reactor.worker.claim_loop import ClaimLoop, WorkerOptions
-from reactor_http.app import create_app
-from reactor_http.state import Edge
+from tests.support.http_app import make_app
 from tests.support.logs import whole_lines
+from tests.support.package import build_wheel
 from tests.support.pods import Pod, StartPod
 from tests.support.servers import Server, StartServer
 from tests.support.until import until
@@ -74,10 +74,7 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _patience_with_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Servers in this process give up on a database that does not answer within seconds. Here it is only slow."""
-    monkeypatch.setattr(Edge, "connect_seconds", 20.0)
-    monkeypatch.setattr("reactor_http.server.health._DATABASE_SECONDS", 20.0)
-    monkeypatch.setattr("reactor_http.stream.streams._JOIN_SECONDS", 20.0)
+    """Streams in this process report a database that does not answer within seconds. Here it is only slow."""
     monkeypatch.setattr(Poller, "timings", Timings(stale_seconds=60.0))
 
 
@@ -89,6 +86,12 @@ def server() -> Iterator[str]:
         pytest.exit(f"PG={version}: no such PostgreSQL here, only {installed_versions()}", returncode=2)
     with server_for_tests(os.environ.get("REACTOR_TEST_DATABASE_URL"), version) as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What users install."""
+    return build_wheel(tmp_path_factory.mktemp("package"))
 
 
 @pytest.fixture(scope="session")
@@ -280,9 +283,9 @@ def events(monkeypatch: pytest.MonkeyPatch) -> Iterator[Events]:
 @pytest.fixture
 async def app(database: str) -> AsyncIterator[Starlette]:
     """The HTTP application on this test's database."""
-    app = create_app(database)
+    app = make_app(database)
     yield app
-    await app.state.edge.close()
+    await app.state.reactor.close()
 
 
 @pytest.fixture

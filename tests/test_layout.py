@@ -1,5 +1,6 @@
 """The repository keeps its own rules."""
 
+import json
 import re
 import subprocess
 import sys
@@ -63,6 +64,13 @@ def test_lock_files_have_a_hash_for_everything_and_no_address(name: str) -> None
     assert "://" not in text
     packages = re.findall(r"^\S+==\S+(?: ;.*)? \\\n    --hash=sha256:", text, re.MULTILINE)
     assert len(packages) == len(re.findall(r"^[a-zA-Z0-9]", text, re.MULTILINE))
+
+
+def test_the_pages_lock_file_has_a_hash_for_every_package_and_no_registry() -> None:
+    packages = json.loads((ROOT / "package-lock.json").read_text())["packages"]
+    installed = [package for path, package in packages.items() if path]
+    assert installed
+    assert all("integrity" in package and "resolved" not in package for package in installed)
 
 
 def test_the_image_copies_what_exists_and_runs_what_is_installed() -> None:

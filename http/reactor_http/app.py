@@ -1,4 +1,4 @@
-"""The ASGI application: what is asked for where."""
+"""Builds the ASGI application: routes, middleware and error handlers."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,20 +14,28 @@ from starlette.staticfiles import StaticFiles
 from reactor.errors import ReactorError
 from reactor.settings import Settings, read_settings
 from reactor_http.api import error_responses, events, jobs, me, operate, pipelines, stats
-from reactor_http.api.access import Permission, needs
+from reactor_http.api.access import Permission, require
 from reactor_http.api.endpoint import routes
 from reactor_http.api.openapi import show_openapi
 from reactor_http.metrics.prometheus import Metrics
 from reactor_http.metrics.stream_metrics import stream_metrics
-from reactor_http.middleware.cross_origin import Origins
-from reactor_http.middleware.request_counts import Counted, Traffic
-from reactor_http.middleware.security_headers import SafeHeaders
+from reactor_http.middleware.cross_origin import CrossOrigin
+from reactor_http.middleware.request_counts import CountRequests, RequestCounts
+from reactor_http.middleware.security_headers import SecurityHeaders
 from reactor_http.problem import Problem
-from reactor_http.server.health import Ready, live
-from reactor_http.state import Check, Edge
+from reactor_http.server.health import Readiness, live
+from reactor_http.state import AppState, Check
+from reactor_http.timings import Timings
 
-CALLS = (*jobs.CALLS, *pipelines.CALLS, *operate.CALLS, *stats.CALLS, *events.CALLS, *me.CALLS)
-"""What /openapi.json describes; add yours."""
+ENDPOINTS = (
+    *jobs.ENDPOINTS,
+    *pipelines.ENDPOINTS,
+    *operate.ENDPOINTS,
+    *stats.ENDPOINTS,
+    *events.ENDPOINTS,
+    *me.ENDPOINTS,
+)
+"""Every endpoint that /openapi.json describes; add new ones here."""
 
 
 def create_app(
@@ -36,42 +44,47 @@ def create_app(
     *,
     listen_url: str | None = None,
     checks: Mapping[str, Check] | None = None,
+    timings: Timings | None = None,
 ) -> Starlette:
-    """To be served, or mounted into another Starlette or FastAPI application.
+    """The application, to be served or to be mounted into another Starlette or FastAPI application.
 
-    `listen_url`: a direct way to the same server, past a pooler. `checks`: what else /health/ready must find well.
+    `listen_url`: a direct connection to the same server where `database_url` leads through a pooler. `checks`: further
+    conditions of /health/ready.
     """
     settings = settings or read_settings({})
-    traffic = Traffic()
+    state = AppState(database_url, listen_url or database_url, settings, checks or {}, timings)
+    state.checks["feed"] = lambda: state.streams.feed is None or state.streams.feed.is_listening
+    state.sources.append(lambda: stream_metrics(state.streams))
+    request_counts = RequestCounts()
     app = Starlette(
         routes=[
             Route("/health/live", live),
-            Route("/health/ready", Ready().answer),
-            Route("/metrics", needs(Permission.VIEW, Metrics(traffic).answer)),
+            Route("/health/ready", Readiness(state).respond),
+            Route("/metrics", require(Permission.VIEW, Metrics(state, request_counts).respond)),
             Route("/openapi.json", show_openapi),
-            *routes(CALLS),
+            *routes(ENDPOINTS),
             Mount("/", StaticFiles(directory=Path(__file__).parent / "page", html=True)),
         ],
         middleware=[
-            Middleware(Counted, traffic),
-            Middleware(SafeHeaders),
-            Middleware(Origins, allowed=settings.origins),
+            Middleware(CountRequests, request_counts),
+            Middleware(SecurityHeaders),
+            Middleware(CrossOrigin, allowed=settings.origins),
         ],
         exception_handlers={
-            ClientDisconnect: _gone,
-            Problem: error_responses.refuse,
-            ReactorError: error_responses.refuse_work,
-            HTTPException: error_responses.refuse_request,
-            Exception: error_responses.own_up,
+            ClientDisconnect: _ignore_disconnect,
+            Problem: error_responses.respond_to_problem,
+            ReactorError: error_responses.respond_to_engine_error,
+            HTTPException: error_responses.respond_to_http_error,
+            Exception: error_responses.respond_to_unexpected_error,
         },
     )
-    app.state.calls = CALLS
-    app.state.edge = edge = Edge(database_url, listen_url or database_url, settings, checks or {})
-    edge.checks["feed"] = lambda: edge.streams.feed is None or edge.streams.feed.is_listening
-    edge.sources.append(lambda: stream_metrics(edge.streams))
+    app.state.endpoints = ENDPOINTS
+    app.state.reactor = state
+    # The name under which earlier documentation showed it.
+    app.state.edge = state
     return app
 
 
-async def _gone(request: Request, error: Exception) -> Response:
-    """Nobody reads this. Without it each client that leaves in the middle of its request would leave a traceback."""
+async def _ignore_disconnect(request: Request, error: Exception) -> Response:
+    """Never read. Without it, each client that disconnects during its request would leave a traceback in the log."""
     return Response(status_code=400)

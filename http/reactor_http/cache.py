@@ -1,25 +1,25 @@
-"""An answer that many ask for and that is dear to find, kept for a moment."""
+"""Caches a value that is expensive to compute and often requested."""
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-Answer = TypeVar("Answer")
+Value = TypeVar("Value")
 
 
-class Recent(Generic[Answer]):
-    """However many ask at once, one of them finds it, and the others wait for that. What failed is not kept."""
+class CachedValue(Generic[Value]):
+    """Concurrent callers share one computation. Failures are not cached."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._lock = asyncio.Lock()
-        self._answer: tuple[float, Answer] | None = None
+        self._entry: tuple[float, Value] | None = None
 
-    async def get(self, find: Callable[[], Awaitable[Answer]]) -> Answer:
+    async def get(self, compute: Callable[[], Awaitable[Value]]) -> Value:
         async with self._lock:
-            if self._answer is None or self._answer[0] <= time.monotonic():
-                answer = await find()
-                # Counted from when it is there: one that took long is kept no shorter for it.
-                self._answer = time.monotonic() + self._seconds, answer
-            return self._answer[1]
+            if self._entry is None or self._entry[0] <= time.monotonic():
+                value = await compute()
+                # Counted from its completion: a value that took long to compute is kept just as long.
+                self._entry = time.monotonic() + self._seconds, value
+            return self._entry[1]

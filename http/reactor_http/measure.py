@@ -1,4 +1,4 @@
-"""One number that a part of this process tells /metrics."""
+"""A measurement for /metrics, and its conversion to Prometheus metric families."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple
@@ -20,7 +20,7 @@ Source = Callable[[], Iterable[Measure]]
 
 
 def families(measures: Iterable[Measure]) -> list[Metric]:
-    """As the exposition format wants them: all of one name together."""
+    """Grouped by name, as the exposition format requires."""
     found: dict[str, Metric] = {}
     for name, text, kind, value, labels in measures:
         family = found.get(name)
@@ -28,20 +28,20 @@ def families(measures: Iterable[Measure]) -> list[Metric]:
             if family is None:
                 family = found[name] = HistogramMetricFamily(name, text, labels=list(labels))
             assert isinstance(family, HistogramMetricFamily)
-            family.add_metric(list(labels.values()), _cumulated(value), value.total)
+            family.add_metric(list(labels.values()), _cumulative_buckets(value), value.total)
         else:
             if family is None:
-                made = CounterMetricFamily if kind == "counter" else GaugeMetricFamily
-                family = found[name] = made(name, text, labels=list(labels))
+                family_class = CounterMetricFamily if kind == "counter" else GaugeMetricFamily
+                family = found[name] = family_class(name, text, labels=list(labels))
             assert isinstance(family, CounterMetricFamily | GaugeMetricFamily)
             family.add_metric(list(labels.values()), value)
     return list(found.values())
 
 
-def _cumulated(histogram: Histogram) -> list[tuple[str, float]]:
+def _cumulative_buckets(histogram: Histogram) -> list[tuple[str, float]]:
     buckets: list[tuple[str, float]] = []
-    so_far = 0
+    total = 0
     for bound, n in zip((*map(str, map(float, histogram.bounds)), "+Inf"), histogram.counts, strict=True):
-        so_far += n
-        buckets.append((bound, so_far))
+        total += n
+        buckets.append((bound, total))
     return buckets

@@ -1,4 +1,4 @@
-"""Refusals that a program can read and a person understand: application/problem+json (RFC 9457)."""
+"""Error responses for programs and people: application/problem+json (RFC 9457)."""
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 
 class Problem(Exception):
-    """Raised anywhere below an endpoint; the application turns it into the answer."""
+    """Raised anywhere below an endpoint; the application turns it into the response."""
 
     def __init__(
         self,
@@ -21,7 +21,7 @@ class Problem(Exception):
         headers: Mapping[str, str] | None = None,
         **facts: Any,
     ) -> None:
-        """`errors`: the fields that are wrong, each with `field` and `message`; `facts`: further members."""
+        """`errors`: the invalid fields, each with `field` and `message`; `facts`: further members of the body."""
         super().__init__(detail)
         self.status = status
         self.headers = dict(headers or {})

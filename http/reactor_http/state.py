@@ -1,4 +1,4 @@
-"""What all requests to one application share."""
+"""The state that all requests to one application share: database pool, tokens, open streams."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -15,52 +15,60 @@ from reactor.log import get_logger
 from reactor.settings import Settings
 from reactor_http.auth.stream_token import Signer
 from reactor_http.auth.tokens import Tokens
-from reactor_http.cache import Recent
+from reactor_http.cache import CachedValue
 from reactor_http.database_clock import DatabaseClock
 from reactor_http.measure import Source
 from reactor_http.stream.streams import Streams
+from reactor_http.timings import Timings
 
 log = get_logger(__name__)
 
 Check = Callable[[], bool]
 
 
-class Edge:
-    """Opens nothing before the first request, so that it can be made anywhere."""
+class AppState:
+    """Opens nothing before the first request, so that an application can be created without a database."""
 
-    request_seconds = 30.0
-    """What a request that is no stream may take."""
-    connect_seconds = 2.0
-    """How long it waits for a connection: a client would rather know."""
-
-    def __init__(self, url: str, listen_url: str, settings: Settings, checks: Mapping[str, Check]) -> None:
-        """`checks`: what else must be well for /health/ready, by name."""
+    def __init__(
+        self,
+        url: str,
+        listen_url: str,
+        settings: Settings,
+        checks: Mapping[str, Check],
+        timings: Timings | None = None,
+    ) -> None:
+        """`checks`: further conditions of /health/ready, by name."""
         self.url = url
         self.listen_url = listen_url
         self.settings = settings
         self.checks = dict(checks)
+        self.timings = timings or Timings()
         self.tokens = Tokens(settings)
-        self.clock = DatabaseClock(self.connection)
+        self.clock = DatabaseClock(self.connection, self.timings.clock_seconds)
         self.signer = Signer(settings)
         if self.tokens.are_configured and not self.signer.is_shared:
             log.warning(
-                "REACTOR_SECRET is not set: no other pod, nor this one after a restart, knows our stream tokens"
+                "REACTOR_SECRET is not set: other pods, and this one after a restart, will reject its stream tokens"
             )
         self.streams = Streams(
-            url, listen_url, most=settings.max_streams, most_per_caller=settings.max_streams_per_token
+            url,
+            listen_url,
+            max_streams=settings.max_streams,
+            max_per_caller=settings.max_streams_per_token,
+            timings=self.timings,
         )
         self.sources: list[Source] = []
-        """What else tells /metrics its numbers."""
-        self._recent: dict[str, Recent[Any]] = {}
+        """Further sources of metrics for /metrics."""
+        self._cached: dict[str, CachedValue[Any]] = {}
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._opening = asyncio.Lock()
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """One of a few, whose times are in UTC. What the database refuses meanwhile comes out as a ReactorError."""
+        """A connection of the pool, with its time zone set to UTC. Database errors inside become ReactorErrors."""
         pool = await self._opened()
         try:
-            connection = await pool.acquire(timeout=self.connect_seconds)
+            connection = await pool.acquire(timeout=self.timings.connect_seconds)
         except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             why = "no connection in time" if isinstance(error, TimeoutError) else str(error)
             raise DatabaseUnreachable(address(self.url), why, "Is the server running?") from error
@@ -70,9 +78,9 @@ class Edge:
         finally:
             await pool.release(connection)
 
-    def recent(self, key: str, seconds: float) -> Recent[Any]:
-        """Where answers to this question are kept for so long. There must not be many different keys."""
-        return self._recent.setdefault(key, Recent(seconds))
+    def cached(self, key: str, seconds: float) -> CachedValue[Any]:
+        """The cached value of this key. Entries are never removed, so keys must come from a small set."""
+        return self._cached.setdefault(key, CachedValue(seconds))
 
     async def close(self) -> None:
         await self.streams.close()
@@ -86,5 +94,5 @@ class Edge:
             return self._pool
 
 
-def edge_of(request: Request) -> Edge:
-    return cast(Edge, request.app.state.edge)
+def state_of(request: Request) -> AppState:
+    return cast(AppState, request.app.state.reactor)

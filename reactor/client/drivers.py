@@ -1,25 +1,42 @@
 """Runs a statement with one parameter in the caller's transaction, whatever driver the caller has."""
 
-from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Awaitable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from reactor.errors import DriverUnknown
 
 if TYPE_CHECKING:
     import asyncpg
-    import psycopg
     import sqlalchemy
     from asyncpg.pool import PoolConnectionProxy
     from sqlalchemy.ext.asyncio import AsyncConnection as SqlalchemyAsyncConnection
     from sqlalchemy.ext.asyncio import AsyncSession
     from sqlalchemy.orm import Session
 
-SyncConnection: TypeAlias = "psycopg.Connection[Any] | Session | sqlalchemy.Connection"
-AsyncConnection: TypeAlias = (
-    "asyncpg.Connection[Any] | PoolConnectionProxy[Any] | psycopg.AsyncConnection[Any] "
-    "| AsyncSession | SqlalchemyAsyncConnection"
-)
 Rows: TypeAlias = Sequence[Sequence[Any]]
+
+
+class PsycopgConnection(Protocol):
+    """psycopg.Connection. psycopg is not a dependency: where it is missing, its classes would be Any to a type checker,
+    Any accepts every connection, and a forgotten `await` would go unnoticed."""
+
+    @property
+    def pgconn(self) -> Any: ...
+    def commit(self) -> None: ...
+
+
+class PsycopgAsyncConnection(Protocol):
+    """psycopg.AsyncConnection."""
+
+    @property
+    def pgconn(self) -> Any: ...
+    def commit(self) -> Coroutine[Any, Any, None]: ...
+
+
+SyncConnection: TypeAlias = "PsycopgConnection | Session | sqlalchemy.Connection"
+# One literal each: pyright does not read a type from two strings.
+AsyncpgConnection: TypeAlias = "asyncpg.Connection[Any] | PoolConnectionProxy[Any]"
+AsyncConnection: TypeAlias = "AsyncpgConnection | PsycopgAsyncConnection | AsyncSession | SqlalchemyAsyncConnection"
 
 
 def fetch(connection: Any, statement: str, argument: str) -> Rows | Awaitable[Rows]:

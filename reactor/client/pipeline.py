@@ -1,13 +1,13 @@
 """Builds jobs that depend on each other, to be submitted all at once."""
 
 import json
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, overload
+from typing import Any, Literal, Unpack, overload
 from uuid import UUID
 
 from reactor.client.drivers import AsyncConnection, Rows, SyncConnection, fetch
-from reactor.client.submit import NewJob, Submitted, encode_jobs, new_job
+from reactor.client.submit import JobOptions, NewJob, Submitted, encode_jobs, new_job
 from reactor.database import statements
 from reactor.errors import JobInvalid
 
@@ -22,6 +22,8 @@ class Node:
 
 @dataclass(frozen=True)
 class SubmittedPipeline:
+    """The pipeline that `Pipeline.submit` created, or the one of the job that kept it from doing so."""
+
     id: UUID
     jobs: list[int]
     """In the order in which they were added. Empty unless the pipeline was created."""
@@ -53,14 +55,13 @@ class Pipeline:
         *,
         after: Iterable[Node | int] = (),
         after_end_of: Iterable[Node | int] = (),
-        **options: Any,
+        **options: Unpack[JobOptions],
     ) -> Node:
         """Adds a job. It starts when all of `after` are completed, and is cancelled if one of them ends otherwise.
 
-        Of `after_end_of` any end will do. Both take jobs of this pipeline, and ids of jobs that exist. `options` are
-        the further fields of NewJob.
+        Of `after_end_of` any end will do. Both take jobs of this pipeline, and ids of jobs that exist.
         """
-        job = new_job(job_type, payload, {"pipeline_id": self._pipeline_id} | options)
+        job = new_job(job_type, payload, {"pipeline_id": self._pipeline_id, **options})
         needs = [self._need(one, "completed") for one in after] + [self._need(one, "finished") for one in after_end_of]
         self._jobs.append(job)
         self._needs.append(needs)
@@ -69,11 +70,11 @@ class Pipeline:
     @overload
     def submit(self, connection: SyncConnection) -> SubmittedPipeline: ...
     @overload
-    def submit(self, connection: AsyncConnection) -> Awaitable[SubmittedPipeline]: ...
+    def submit(self, connection: AsyncConnection) -> Coroutine[Any, Any, SubmittedPipeline]: ...
     def submit(
         self, connection: "SyncConnection | AsyncConnection"
-    ) -> SubmittedPipeline | Awaitable[SubmittedPipeline]:
-        """All of it or nothing, in the caller's transaction. To be awaited where the driver is asynchronous."""
+    ) -> SubmittedPipeline | Coroutine[Any, Any, SubmittedPipeline]:
+        """Creates all of its jobs or none, in the caller's transaction. Await it if the connection is asynchronous."""
         rows = fetch(connection, statements.SUBMIT_PIPELINE, self.encode())
         return self._later(rows) if isinstance(rows, Awaitable) else submitted_pipeline(rows)
 

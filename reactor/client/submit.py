@@ -1,9 +1,9 @@
 """Inserts jobs in the caller's own transaction."""
 
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack, overload
 from uuid import UUID
 
 from reactor.client.drivers import AsyncConnection, Rows, SyncConnection, fetch
@@ -30,28 +30,49 @@ class NewJob:
     idempotency_key: str | None = None
 
 
+class JobOptions(TypedDict, total=False):
+    """The optional fields of NewJob, as keyword arguments of `submit`, `ctx.chain` and `Pipeline.job`.
+
+    A wrapper passes them on with `**options: Unpack[JobOptions]`.
+    """
+
+    pipeline_id: UUID | None
+    queue: str
+    priority: int
+    run_after: datetime | None
+    max_attempts: int | None
+    timeout_seconds: float | None
+    tags: Sequence[str]
+    scope: str | None
+    exclusive: bool
+    idempotency_key: str | None
+
+
 class Submitted(NamedTuple):
+    """The job that `submit` created, or the one that kept it from doing so."""
+
     id: int
     pipeline_id: UUID
     outcome: Literal["created", "existing", "busy"]
     """`existing`: the id is the holder of the idempotency key; `busy`: the job that holds the exclusive scope."""
 
 
+# Coroutine rather than Awaitable: mypy and pyright report a coroutine that is not awaited, by default.
 @overload
 def submit(
-    connection: SyncConnection, job_type: str, payload: Mapping[str, Any] | None = None, **options: Any
+    connection: SyncConnection, job_type: str, payload: Mapping[str, Any] | None = None, **options: Unpack[JobOptions]
 ) -> Submitted: ...
 @overload
 def submit(
-    connection: AsyncConnection, job_type: str, payload: Mapping[str, Any] | None = None, **options: Any
-) -> Awaitable[Submitted]: ...
+    connection: AsyncConnection, job_type: str, payload: Mapping[str, Any] | None = None, **options: Unpack[JobOptions]
+) -> Coroutine[Any, Any, Submitted]: ...
 def submit(
     connection: "SyncConnection | AsyncConnection",
     job_type: str,
     payload: Mapping[str, Any] | None = None,
-    **options: Any,
-) -> Submitted | Awaitable[Submitted]:
-    """One job; `options` are the further fields of NewJob. To be awaited where the driver is asynchronous."""
+    **options: Unpack[JobOptions],
+) -> Submitted | Coroutine[Any, Any, Submitted]:
+    """Creates one job in the caller's transaction. Await it if the connection is asynchronous."""
     rows = fetch(connection, statements.SUBMIT, encode_jobs([new_job(job_type, payload, options)]))
     return _first_later(rows) if isinstance(rows, Awaitable) else _submitted(rows)[0]
 
@@ -59,11 +80,14 @@ def submit(
 @overload
 def submit_many(connection: SyncConnection, jobs: Iterable[NewJob]) -> list[Submitted]: ...
 @overload
-def submit_many(connection: AsyncConnection, jobs: Iterable[NewJob]) -> Awaitable[list[Submitted]]: ...
+def submit_many(connection: AsyncConnection, jobs: Iterable[NewJob]) -> Coroutine[Any, Any, list[Submitted]]: ...
 def submit_many(
     connection: "SyncConnection | AsyncConnection", jobs: Iterable[NewJob]
-) -> list[Submitted] | Awaitable[list[Submitted]]:
-    """Many jobs in one statement, all or none. The answers are in the order of the jobs."""
+) -> list[Submitted] | Coroutine[Any, Any, list[Submitted]]:
+    """Creates many jobs in one statement, all or none, and returns them in their order.
+
+    Await it if the connection is asynchronous.
+    """
     rows = fetch(connection, statements.SUBMIT, encode_jobs(jobs))
     return _all_later(rows) if isinstance(rows, Awaitable) else _submitted(rows)
 

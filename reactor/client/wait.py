@@ -15,6 +15,8 @@ _LOOK_SECONDS = 1.0
 
 
 class Finished(NamedTuple):
+    """How a job ended."""
+
     id: int
     state: JobState
     result: dict[str, Any] | None

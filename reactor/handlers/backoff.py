@@ -28,5 +28,6 @@ def exponential(
 
 
 def fixed(delay: float | timedelta) -> Backoff:
+    """The same wait after each attempt."""
     seconds = in_seconds(delay)
     return lambda attempt, error: seconds

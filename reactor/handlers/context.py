@@ -3,10 +3,10 @@
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 from uuid import UUID
 
-from reactor.client.submit import encode_jobs, new_job
+from reactor.client.submit import JobOptions, encode_jobs, new_job
 from reactor.database.connection import Connection
 from reactor.database.failures import is_transient
 from reactor.database.jsonb import storable
@@ -158,8 +158,10 @@ class Context:
         async with self._services.pool.acquire() as connection:
             return await upstream(connection, self.job.id)  # type: ignore[arg-type]
 
-    async def chain(self, job_type: str, payload: Mapping[str, Any] | None = None, **options: Any) -> None:
-        """A job to be created when this one is settled, in its pipeline; `options` are the further fields of NewJob.
+    async def chain(
+        self, job_type: str, payload: Mapping[str, Any] | None = None, **options: Unpack[JobOptions]
+    ) -> None:
+        """A job to be created when this one is settled, in its pipeline.
 
         An attempt that does not complete creates none, so a retry does not double them. A step can chain only in
         ctx.transaction(), which makes its completion part of the same commit.
@@ -328,6 +330,8 @@ class Context:
         self.stop_reason = self.stop_reason or "The attempt has ended."
 
 
-async def chain_job(parent: Context, job_type: str, payload: Mapping[str, Any] | None = None, **options: Any) -> None:
+async def chain_job(
+    parent: Context, job_type: str, payload: Mapping[str, Any] | None = None, **options: Unpack[JobOptions]
+) -> None:
     """The same as `parent.chain`, for those who look for it by this name."""
     await parent.chain(job_type, payload, **options)

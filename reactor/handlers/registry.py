@@ -9,14 +9,14 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from reactor.errors import AppInvalid, HandlerInvalid, HandlerTwice, HandlerUnknown, ScheduleInvalid, ScheduleTwice
 from reactor.handlers import builtin
 from reactor.handlers.backoff import Backoff, exponential, fixed
 from reactor.handlers.signature import arguments_of
 from reactor.job import Job
-from reactor.schedules.declaration import Schedule
+from reactor.schedules.declaration import Schedule, ScheduleOptions
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Around = Callable[[Job, Any], AbstractAsyncContextManager[Any]]
@@ -88,6 +88,7 @@ class Registry:
         return decorate
 
     def get_handler(self, job_type: str) -> Handler:
+        """The handler of this job type. Raises HandlerUnknown, which lists the types that have one."""
         try:
             return self._handlers[job_type]
         except KeyError:
@@ -109,10 +110,10 @@ class Registry:
         self.arounds.append(asynccontextmanager(function))
         return function
 
-    def schedule(self, name: str, job_type: str, **options: Any) -> None:
-        """A recurring job: `options` are the further fields of Schedule, `cron` or `every` among them.
+    def schedule(self, name: str, job_type: str, **options: Unpack[ScheduleOptions]) -> None:
+        """Declares a recurring job, by `cron` or `every`.
 
-        Worker processes write it to the table when they start; docs/schedules.md tells what it does there.
+        Worker processes write it to the table when they start; docs/schedules.md describes what it does there.
         """
         if name in self._schedules:
             raise ScheduleTwice(name)

@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import AbstractAsyncContextManager, contextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 from uuid import UUID
 
+from reactor.client.submit import JobOptions
 from reactor.concurrency import in_thread
 from reactor.database.connection import Connection
 from reactor.handlers.context import Context
@@ -80,7 +81,7 @@ class SyncContext:
     def upstream(self) -> list[Upstream]:
         return self._wait(self._context.upstream())
 
-    def chain(self, job_type: str, payload: Mapping[str, Any] | None = None, **options: Any) -> None:
+    def chain(self, job_type: str, payload: Mapping[str, Any] | None = None, **options: Unpack[JobOptions]) -> None:
         self._wait(self._context.chain(job_type, payload, **options))
 
     def step(self, name: str, function: Callable[..., Answer], *arguments: Any) -> Any:

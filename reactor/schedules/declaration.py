@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypedDict
 
 from reactor.database import statements
 from reactor.database.connection import Connection
@@ -73,6 +73,23 @@ class Schedule:
         row["tags"] = list(self.tags)
         row["every_seconds"] = None if self._interval is None else self._interval.total_seconds()
         return row
+
+
+class ScheduleOptions(TypedDict, total=False):
+    """The optional fields of Schedule, as keyword arguments of `schedule`. One of `cron` and `every` is needed."""
+
+    payload: Mapping[str, Any] | None
+    cron: str | None
+    every: timedelta | float | None
+    timezone: str
+    catch_up: bool
+    queue: str
+    priority: int
+    scope: str | None
+    exclusive: bool
+    tags: Sequence[str]
+    max_attempts: int | None
+    timeout_seconds: float | None
 
 
 async def declare(connection: Connection, schedules: Iterable[Schedule]) -> None:

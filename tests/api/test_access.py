@@ -1,4 +1,4 @@
-"""Who may use the API: tokens, permissions, stream tokens, and every refusal."""
+"""Access to the API: tokens, permissions, stream tokens, origins, and the errors for each."""
 
 import asyncio
 import hashlib
@@ -26,15 +26,16 @@ from reactor.database.connection import Connection
 from reactor.errors import SettingsInvalid
 from reactor.operate import actions
 from reactor.settings import read_settings
-from reactor_http.api.access import Caller, Permission, needs, operator, stream_caller
-from reactor_http.app import create_app
+from reactor_http.api.access import Caller, Permission, authorize_stream, operator, require
 from reactor_http.auth.stream_token import BadStreamToken, Signer
 from reactor_http.auth.tokens import Tokens, make_token
-from reactor_http.state import edge_of
+from reactor_http.database_clock import DatabaseClock
+from reactor_http.state import state_of
+from tests.support.http_app import make_app
 
 SECRET = "of all pods of this test " * 2
 NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
-# Fixed, since the tests' names must be the same in every process that runs them.
+# Constant, because test ids must be the same in every process that runs them.
 VIEWER, SUBMITTER, OPERATOR = ("reactor_" + letter * 43 for letter in "vso")
 VIEWER_ENTRY, SUBMITTER_ENTRY, OPERATOR_ENTRY = (
     f"{entry}:{hashlib.sha256(token.encode()).hexdigest()}"
@@ -44,8 +45,8 @@ ENTRIES = f"{VIEWER_ENTRY}, {SUBMITTER_ENTRY} {OPERATOR_ENTRY}"
 PIPELINE = uuid4()
 
 
-class Told:
-    """A clock that goes when it is told to."""
+class ManualClock:
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.time = 1000.0
@@ -55,34 +56,34 @@ class Told:
 
 
 def app_with(url: str = NOWHERE, **settings: str) -> Starlette:
-    """The application with these settings, and four paths that answer who they were called by.
+    """The application with these settings, and further paths that return the caller.
 
-    Without a database it has to be told the time.
+    Without a database it gets a manual clock.
     """
     named = {f"REACTOR_{name.upper()}": value for name, value in settings.items()}
-    app = create_app(url, read_settings(named))
+    app = make_app(url, read_settings(named))
     if url == NOWHERE:
-        app.state.edge.clock = Told()
+        app.state.reactor.clock = ManualClock()
 
     async def who(request: Request) -> JSONResponse:
         return JSONResponse({"who": operator(request).who, "from": operator(request).came_from})
 
     async def pipeline_stream(request: Request) -> JSONResponse:
-        found = await stream_caller(request, UUID(request.path_params["id"]))
+        found = await authorize_stream(request, UUID(request.path_params["id"]))
         return JSONResponse({"who": found.name, "may": sorted(found.permissions)})
 
     async def all_streams(request: Request) -> JSONResponse:
-        return JSONResponse({"who": (await stream_caller(request, None)).name})
+        return JSONResponse({"who": (await authorize_stream(request, None)).name})
 
     async def drain(request: Request) -> JSONResponse:
-        async with edge_of(request).connection() as connection:
+        async with state_of(request).connection() as connection:
             return JSONResponse(await actions.drain(connection, True, operator(request)))
 
     app.router.routes[:0] = [
-        *(Route(f"/may/{p}", needs(p, who), methods=["GET", "POST"]) for p in Permission),
+        *(Route(f"/may/{p}", require(p, who), methods=["GET", "POST"]) for p in Permission),
         Route("/streams/{id}", pipeline_stream),
         Route("/streams", all_streams),
-        Route("/drain", needs(Permission.OPERATE, drain), methods=["POST"]),
+        Route("/drain", require(Permission.OPERATE, drain), methods=["POST"]),
     ]
     return app
 
@@ -95,40 +96,40 @@ def client_of(
     return httpx.AsyncClient(transport=transport, base_url=base, headers=headers)
 
 
-def refused(answer: httpx.Response, status: int) -> str:
-    """What the refusal says; it never repeats a token."""
-    assert answer.status_code == status, answer.text
-    assert answer.headers["content-type"] == "application/problem+json"
+def problem_detail(response: httpx.Response, status: int) -> str:
+    """The detail of an error response, which must not contain a token."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
     for secret in (VIEWER, SUBMITTER, OPERATOR):
-        assert secret not in answer.text
+        assert secret not in response.text
     if status == 401:
-        assert answer.headers["www-authenticate"].startswith("Bearer")
-    detail: str = answer.json()["detail"]
+        assert response.headers["www-authenticate"].startswith("Bearer")
+    detail: str = response.json()["detail"]
     return detail
 
 
 # Bearer tokens
 
 
-async def test_a_token_opens_what_its_entry_allows() -> None:
+async def test_a_token_grants_the_permissions_of_its_entry() -> None:
     """D13"""
     async with client_of(app_with(tokens=ENTRIES), VIEWER) as client:
         assert (await client.get("/may/view")).json()["who"] == "vera"
-        said = refused(await client.get("/may/operate"), 403)
-        assert "operate" in said
-        assert "vera" in said
+        detail = problem_detail(await client.get("/may/operate"), 403)
+        assert "operate" in detail
+        assert "vera" in detail
         assert (await client.get("/may/submit")).json()["missing"] == "submit"
 
 
-async def test_without_a_token_nothing_is_opened() -> None:
+async def test_requests_without_a_token_get_401() -> None:
     """D13"""
     async with client_of(app_with(tokens=ENTRIES)) as client:
         for path in ("/may/view", "/may/submit", "/may/operate", "/streams", f"/streams/{PIPELINE}"):
-            assert "needs a token" in refused(await client.get(path), 401)
-        refused(await client.post("/v1/stream-tokens", json={"pipeline_id": None}), 401)
+            assert "token is required" in problem_detail(await client.get(path), 401)
+        problem_detail(await client.post("/v1/stream-tokens", json={"pipeline_id": None}), 401)
 
 
-async def test_what_is_nobodys_is_open_to_all() -> None:
+async def test_health_checks_and_the_page_need_no_token() -> None:
     async with client_of(app_with(tokens=ENTRIES), base="http://elsewhere.example") as client:
         assert (await client.get("/health/live")).status_code == 200
         assert (await client.get("/")).status_code == 200
@@ -153,36 +154,36 @@ async def test_what_is_nobodys_is_open_to_all() -> None:
         b"Bearer " + VIEWER.encode() + b"\x00",
     ],
 )
-async def test_what_is_no_token_of_ours_is_refused(header: str | bytes) -> None:
+async def test_an_unknown_or_malformed_token_is_rejected(header: str | bytes) -> None:
     headers = [(b"Authorization", header.encode() if isinstance(header, str) else header)]
     async with client_of(app_with(tokens=ENTRIES)) as client:
-        refused(await client.get("/may/view", headers=headers), 401)
-        refused(await client.get("/v1/me", headers=headers), 401)
-        refused(await client.get("/streams", headers=headers), 401)
+        problem_detail(await client.get("/may/view", headers=headers), 401)
+        problem_detail(await client.get("/v1/me", headers=headers), 401)
+        problem_detail(await client.get("/streams", headers=headers), 401)
 
 
-async def test_two_authorization_headers_are_refused_whatever_they_say() -> None:
+async def test_two_authorization_headers_are_rejected() -> None:
     twice = [("Authorization", f"Bearer {VIEWER}")] * 2
     async with client_of(app_with(tokens=ENTRIES)) as client:
-        assert "more than one" in refused(await client.get("/may/view", headers=twice), 400)
+        assert "more than one" in problem_detail(await client.get("/may/view", headers=twice), 400)
 
 
-async def test_the_schemes_letters_may_be_small() -> None:
+async def test_the_bearer_scheme_is_case_insensitive() -> None:
     async with client_of(app_with(tokens=ENTRIES)) as client:
         assert (await client.get("/may/view", headers={"Authorization": f"bearer {VIEWER}"})).status_code == 200
 
 
-def test_every_entry_is_compared_whichever_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """D13: how long it takes must not tell which entry a guess came near to."""
+def test_find_compares_every_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D13: the duration must not reveal how close a guess is to an entry."""
     tokens = Tokens(read_settings({"REACTOR_TOKENS": ENTRIES}))
     compared: list[bytes] = []
     compare = hmac.compare_digest
 
-    def noting(known: bytes, given: bytes) -> bool:
+    def recording(known: bytes, given: bytes) -> bool:
         compared.append(known)
         return compare(known, given)
 
-    monkeypatch.setattr("hmac.compare_digest", noting)
+    monkeypatch.setattr("hmac.compare_digest", recording)
     for token in (VIEWER, SUBMITTER, OPERATOR, "unknown"):
         compared.clear()
         tokens.find(token)
@@ -190,25 +191,25 @@ def test_every_entry_is_compared_whichever_fits(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    ("entries", "complaint"),
+    ("entries", "message"),
     [
-        (" , ", "holds no token"),
+        (" , ", "contains no token"),
         (VIEWER, "NAME:PERMISSION"),
         (f"vera:view:{VIEWER}", "SHA-256"),
-        (VIEWER_ENTRY.replace("view", "fly"), "permission that does not exist; there are view, submit, operate"),
+        (VIEWER_ENTRY.replace("view", "fly"), "unknown permission; the permissions are view, submit, operate"),
         (VIEWER_ENTRY.replace("view", ""), "NAME:PERMISSION"),
         (VIEWER_ENTRY.replace("vera", "ve ra"), "NAME:PERMISSION"),
-        (f"{VIEWER_ENTRY},{VIEWER_ENTRY}", "twice"),
+        (f"{VIEWER_ENTRY},{VIEWER_ENTRY}", "listed twice"),
     ],
 )
-def test_entries_that_do_not_fit_end_the_start_and_are_not_shown(entries: str, complaint: str) -> None:
-    with pytest.raises(SettingsInvalid, match=complaint) as caught:
+def test_invalid_entries_stop_the_start_and_are_not_shown(entries: str, message: str) -> None:
+    with pytest.raises(SettingsInvalid, match=message) as caught:
         app_with(tokens=entries)
     assert VIEWER not in str(caught.value)
     assert "REACTOR_TOKENS" in str(caught.value)
 
 
-# The file
+# The tokens file
 
 
 class Clock:
@@ -220,7 +221,7 @@ class Clock:
 
 
 def write(file: Path, content: str | bytes) -> None:
-    """As a volume of Kubernetes does it: a new file in the old one's place."""
+    """Replaces the file, as a Kubernetes volume does."""
     new = file.with_suffix(".new")
     new.write_bytes(content if isinstance(content, bytes) else content.encode())
     new.replace(file)
@@ -229,11 +230,11 @@ def write(file: Path, content: str | bytes) -> None:
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     file = tmp_path / "tokens"
-    write(file, f"# who may do what\n{VIEWER_ENTRY}  # since spring\n\n{SUBMITTER_ENTRY}\n")
+    write(file, f"# the team's tokens\n{VIEWER_ENTRY}  # since spring\n\n{SUBMITTER_ENTRY}\n")
     return file
 
 
-def test_tokens_in_a_file_come_and_go_without_a_restart(file: Path) -> None:
+def test_a_changed_tokens_file_takes_effect_without_a_restart(file: Path) -> None:
     """D13"""
     clock = Clock()
     tokens = Tokens(read_settings({"REACTOR_TOKENS_FILE": str(file)}), clock)
@@ -247,7 +248,7 @@ def test_tokens_in_a_file_come_and_go_without_a_restart(file: Path) -> None:
     assert tokens.find(VIEWER) is None
 
 
-def test_a_file_is_looked_at_once_a_second_at_most(file: Path) -> None:
+def test_a_tokens_file_is_checked_at_most_once_a_second(file: Path) -> None:
     clock = Clock()
     tokens = Tokens(read_settings({"REACTOR_TOKENS_FILE": str(file)}), clock)
     write(file, OPERATOR_ENTRY)
@@ -256,7 +257,7 @@ def test_a_file_is_looked_at_once_a_second_at_most(file: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", [f"{OPERATOR_ENTRY}\nvera:vi", b"\xff\xfe", b"\x00", "x" * 1_000_001, None], ids=str)
-def test_a_file_that_breaks_leaves_the_tokens_it_had(file: Path, broken: str | bytes | None) -> None:
+def test_an_invalid_tokens_file_keeps_the_previous_tokens(file: Path, broken: str | bytes | None) -> None:
     clock = Clock()
     tokens = Tokens(read_settings({"REACTOR_TOKENS_FILE": str(file)}), clock)
     file.unlink() if broken is None else write(file, broken)
@@ -270,7 +271,7 @@ def test_a_file_that_breaks_leaves_the_tokens_it_had(file: Path, broken: str | b
     assert tokens.find(OPERATOR) is not None
 
 
-def test_an_emptied_file_lets_nobody_in(file: Path) -> None:
+def test_an_emptied_tokens_file_rejects_all_tokens(file: Path) -> None:
     clock = Clock()
     tokens = Tokens(read_settings({"REACTOR_TOKENS_FILE": str(file)}), clock)
     write(file, "# all revoked\n")
@@ -280,40 +281,40 @@ def test_an_emptied_file_lets_nobody_in(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "complaint"),
-    [(None, "No such file"), ("", "holds no token"), ("vera", "line 1"), (f"\n{VIEWER_ENTRY}x", "line 2")],
+    ("content", "message"),
+    [(None, "No such file"), ("", "contains no token"), ("vera", "line 1"), (f"\n{VIEWER_ENTRY}x", "line 2")],
 )
-def test_a_file_that_is_broken_at_the_start_ends_it(tmp_path: Path, content: str | None, complaint: str) -> None:
+def test_an_invalid_tokens_file_stops_the_start(tmp_path: Path, content: str | None, message: str) -> None:
     file = tmp_path / "tokens"
     if content is not None:
         file.write_text(content)
-    with pytest.raises(SettingsInvalid, match=complaint):
+    with pytest.raises(SettingsInvalid, match=message):
         app_with(tokens_file=str(file))
 
 
-def test_the_file_adds_to_the_variable(file: Path) -> None:
+def test_tokens_of_the_file_and_of_the_variable_add_up(file: Path) -> None:
     tokens = Tokens(read_settings({"REACTOR_TOKENS_FILE": str(file), "REACTOR_TOKENS": OPERATOR_ENTRY}))
     assert tokens.find(VIEWER)
     assert tokens.find(OPERATOR)
 
 
-# Who am I
+# GET /v1/me
 
 
-async def test_me_tells_the_tokens_name_and_permissions() -> None:
+async def test_me_shows_the_tokens_name_and_permissions() -> None:
     async with client_of(app_with(tokens=ENTRIES), SUBMITTER) as client:
         assert (await client.get("/v1/me")).json() == {"name": "sam", "permissions": ["submit"], "needs_token": True}
 
 
-async def test_me_tells_those_without_a_token_that_one_is_needed() -> None:
+async def test_me_without_a_token_says_that_one_is_required() -> None:
     async with client_of(app_with(tokens=ENTRIES)) as client:
         assert (await client.get("/v1/me")).json() == {"name": None, "permissions": [], "needs_token": True}
 
 
-async def test_me_tells_where_none_is_needed() -> None:
+async def test_me_says_when_no_token_is_required() -> None:
     async with client_of(app_with()) as client:
-        answer = (await client.get("/v1/me")).json()
-    assert answer == {"name": "anonymous", "permissions": ["operate", "submit", "view"], "needs_token": False}
+        response = (await client.get("/v1/me")).json()
+    assert response == {"name": "anonymous", "permissions": ["operate", "submit", "view"], "needs_token": False}
 
 
 # Stream tokens
@@ -322,9 +323,9 @@ async def test_me_tells_where_none_is_needed() -> None:
 async def mint(app: Starlette, pipeline_id: UUID | None = PIPELINE, **more: Any) -> str:
     async with client_of(app, VIEWER) as client:
         wanted = {"pipeline_id": str(pipeline_id) if pipeline_id else None} | more
-        answer = await client.post("/v1/stream-tokens", json=wanted)
-    assert answer.status_code == 201, answer.text
-    token: str = answer.json()["token"]
+        response = await client.post("/v1/stream-tokens", json=wanted)
+    assert response.status_code == 201, response.text
+    token: str = response.json()["token"]
     return token
 
 
@@ -333,12 +334,14 @@ async def test_a_stream_token_opens_its_pipelines_stream_and_nothing_else() -> N
     app = app_with(tokens=ENTRIES, secret=SECRET)
     token = await mint(app)
     async with client_of(app) as client:
-        answer = await client.get(f"/streams/{PIPELINE}", params={"token": token})
-        assert answer.json() == {"who": "vera", "may": ["view"]}
-        assert "another pipeline" in refused(await client.get(f"/streams/{uuid4()}", params={"token": token}), 403)
-        assert "all" in refused(await client.get("/streams", params={"token": token}), 403)
-        refused(await client.get("/may/view", params={"token": token}), 401)
-        refused(await client.get("/may/view", headers={"Authorization": f"Bearer {token}"}), 401)
+        response = await client.get(f"/streams/{PIPELINE}", params={"token": token})
+        assert response.json() == {"who": "vera", "may": ["view"]}
+        assert "another pipeline" in problem_detail(
+            await client.get(f"/streams/{uuid4()}", params={"token": token}), 403
+        )
+        assert "all" in problem_detail(await client.get("/streams", params={"token": token}), 403)
+        problem_detail(await client.get("/may/view", params={"token": token}), 401)
+        problem_detail(await client.get("/may/view", headers={"Authorization": f"Bearer {token}"}), 401)
 
 
 async def test_a_stream_token_for_all_opens_every_stream() -> None:
@@ -354,9 +357,9 @@ async def test_a_bearer_token_with_view_opens_streams_too() -> None:
     async with client_of(app, VIEWER) as client:
         assert (await client.get("/streams", params={"token": "whatever"})).json() == {"who": "vera"}
     async with client_of(app, SUBMITTER) as client:
-        assert "view" in refused(await client.get("/streams"), 403)
+        assert "view" in problem_detail(await client.get("/streams"), 403)
     async with client_of(app) as client:
-        refused(await client.get("/streams", params={"token": VIEWER}), 401)
+        problem_detail(await client.get("/streams", params={"token": VIEWER}), 401)
 
 
 async def test_pods_with_the_same_secret_accept_each_others_stream_tokens() -> None:
@@ -366,75 +369,76 @@ async def test_pods_with_the_same_secret_accept_each_others_stream_tokens() -> N
         assert (await client.get(f"/streams/{PIPELINE}", params={"token": token})).status_code == 200
     for other in ({"secret": SECRET + "!"}, {}):
         async with client_of(app_with(tokens=ENTRIES, **other)) as client:
-            said = refused(await client.get(f"/streams/{PIPELINE}", params={"token": token}), 401)
-            assert "REACTOR_SECRET" in said
+            detail = problem_detail(await client.get(f"/streams/{PIPELINE}", params={"token": token}), 401)
+            assert "REACTOR_SECRET" in detail
 
 
-async def test_a_stream_token_ends_when_it_said_it_would() -> None:
+async def test_a_stream_token_expires() -> None:
     """D13"""
     app = app_with(tokens=ENTRIES, secret=SECRET)
-    clock = app.state.edge.clock
+    clock = app.state.reactor.clock
     token = await mint(app, ttl_seconds=5)
     async with client_of(app) as client:
         clock.time += 4.9
         assert (await client.get(f"/streams/{PIPELINE}", params={"token": token})).status_code == 200
         clock.time += 0.2
-        assert "expired" in refused(await client.get(f"/streams/{PIPELINE}", params={"token": token}), 401)
+        assert "expired" in problem_detail(await client.get(f"/streams/{PIPELINE}", params={"token": token}), 401)
 
 
-async def test_its_end_is_told_by_the_databases_clock(
+async def test_a_stream_token_expires_by_the_databases_clock(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two pods must agree on it, whatever their own clocks say."""
+    """Pods with different clocks must agree on it."""
     monkeypatch.setattr(time, "time", lambda: 0.0)
     app = app_with(database, tokens=ENTRIES, secret=SECRET)
     earliest = await connection.fetchval("select clock_timestamp()")
     async with client_of(app, VIEWER) as client:
-        answer = await client.post("/v1/stream-tokens", json={"pipeline_id": None, "ttl_seconds": 600})
+        response = await client.post("/v1/stream-tokens", json={"pipeline_id": None, "ttl_seconds": 600})
     latest = await connection.fetchval("select clock_timestamp()")
-    began = datetime.fromisoformat(answer.json()["expires_at"]) - timedelta(seconds=600)
-    # It is rounded, and the two clocks may be adjusted meanwhile.
+    began = datetime.fromisoformat(response.json()["expires_at"]) - timedelta(seconds=600)
+    # The time is rounded, and either clock may be adjusted during the test.
     assert earliest - timedelta(seconds=0.1) <= began <= latest + timedelta(seconds=0.1)
     async with client_of(app) as client:
-        assert (await client.get("/streams", params={"token": answer.json()["token"]})).status_code == 200
-    await app.state.edge.close()
+        assert (await client.get("/streams", params={"token": response.json()["token"]})).status_code == 200
+    await app.state.reactor.close()
 
 
-async def test_a_database_that_does_not_tell_the_time_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reactor_http.database_clock._ANSWER_SECONDS", 0.1)
-    # It takes connections and says nothing.
-    with socket.create_server(("127.0.0.1", 0)) as mute:
-        app = app_with(f"postgresql://nobody@127.0.0.1:{mute.getsockname()[1]}/nothing", tokens=ENTRIES, secret=SECRET)
+async def test_a_database_that_does_not_return_the_time_is_a_503() -> None:
+    # It accepts connections and never responds.
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"postgresql://nobody@127.0.0.1:{silent.getsockname()[1]}/nothing"
+        app = app_with(url, tokens=ENTRIES, secret=SECRET)
+        app.state.reactor.clock = DatabaseClock(app.state.reactor.connection, timeout_seconds=0.1)
         token = await mint(app_with(tokens=ENTRIES, secret=SECRET))
         async with client_of(app) as client:
             streams = [client.get(f"/streams/{PIPELINE}", params={"token": token}) for _ in range(5)]
-            for answer in await asyncio.gather(*streams):
-                assert "has not answered" in refused(answer, 503)
-        await app.state.edge.close()
+            for response in await asyncio.gather(*streams):
+                assert "did not respond" in problem_detail(response, 503)
+        await app.state.reactor.close()
 
 
-async def test_a_stream_token_dies_with_the_token_it_was_made_with() -> None:
+async def test_revoking_a_token_revokes_its_stream_tokens() -> None:
     token = await mint(app_with(tokens=ENTRIES, secret=SECRET))
-    # The second is the one that it was replaced by.
+    # The second entry is a replacement with the same name.
     for entry in (OPERATOR_ENTRY, make_token("vera", [Permission.VIEW])[1]):
         async with client_of(app_with(tokens=entry, secret=SECRET)) as client:
-            said = refused(await client.get(f"/streams/{PIPELINE}", params={"token": token}), 401)
-        assert "no longer valid" in said
+            detail = problem_detail(await client.get(f"/streams/{PIPELINE}", params={"token": token}), 401)
+        assert "no longer valid" in detail
 
 
-async def test_a_stream_token_lives_a_minute_unless_asked_otherwise() -> None:
+async def test_a_stream_token_is_valid_for_a_minute_by_default() -> None:
     async with client_of(app_with(tokens=ENTRIES), VIEWER) as client:
-        answer = await client.post("/v1/stream-tokens", json={"pipeline_id": None})
-    assert datetime.fromisoformat(answer.json()["expires_at"]) == datetime.fromtimestamp(1060, UTC)
-    assert answer.headers["cache-control"] == "no-store"
+        response = await client.post("/v1/stream-tokens", json={"pipeline_id": None})
+    assert datetime.fromisoformat(response.json()["expires_at"]) == datetime.fromtimestamp(1060, UTC)
+    assert response.headers["cache-control"] == "no-store"
 
 
-def test_every_changed_character_is_noticed() -> None:
+def test_a_stream_token_with_any_changed_character_is_rejected() -> None:
     signer = Signer(read_settings({"REACTOR_SECRET": SECRET}))
     token, grant = signer.sign(Caller("vera", frozenset(), b"x" * 32), PIPELINE, 1060)
     assert signer.check(token) == grant
     for place, character in enumerate(token):
-        # The last one has bits to spare: some others there mean the same bytes.
+        # The last character has unused bits: some other characters there decode to the same bytes.
         for other in string.ascii_letters + string.digits + "-_" if place == len(token) - 1 else "Aa0_":
             if other != character:
                 with pytest.raises(BadStreamToken):
@@ -446,21 +450,21 @@ def test_every_changed_character_is_noticed() -> None:
 @pytest.mark.parametrize(
     "token", ["", "x", "x" * 100, "x" * 101, "x" * 300, "x" * 60_000, "ü" * 50, "\x00" * 50, "=" * 50, "a b" * 20, "%"]
 )
-async def test_what_is_no_stream_token_is_refused(token: str) -> None:
+async def test_a_malformed_stream_token_is_rejected(token: str) -> None:
     async with client_of(app_with(tokens=ENTRIES, secret=SECRET)) as client:
-        refused(await client.get("/streams", params={"token": token}), 401)
+        problem_detail(await client.get("/streams", params={"token": token}), 401)
 
 
-async def test_two_stream_tokens_are_refused() -> None:
+async def test_two_stream_tokens_are_rejected() -> None:
     app = app_with(tokens=ENTRIES, secret=SECRET)
     token = await mint(app, None)
     async with client_of(app) as client:
-        refused(await client.get(f"/streams?token={token}&token={token}"), 400)
+        problem_detail(await client.get(f"/streams?token={token}&token={token}"), 400)
 
 
-async def test_bytes_in_the_address_that_are_no_text_are_refused() -> None:
+async def test_a_stream_token_that_is_not_text_is_rejected() -> None:
     async with client_of(app_with(tokens=ENTRIES, secret=SECRET)) as client:
-        refused(await client.get("/streams?token=%ff%fe%00"), 401)
+        problem_detail(await client.get("/streams?token=%ff%fe%00"), 401)
 
 
 @pytest.mark.parametrize(
@@ -479,32 +483,32 @@ async def test_bytes_in_the_address_that_are_no_text_are_refused() -> None:
         (b"[" * 4000, 400),
     ],
 )
-async def test_a_request_for_a_stream_token_that_does_not_fit_is_refused(body: bytes, status: int) -> None:
+async def test_an_invalid_request_for_a_stream_token_is_rejected(body: bytes, status: int) -> None:
     async with client_of(app_with(tokens=ENTRIES), VIEWER) as client:
-        answer = await client.post("/v1/stream-tokens", content=body, headers={"Content-Type": "application/json"})
-        refused(answer, status)
+        response = await client.post("/v1/stream-tokens", content=body, headers={"Content-Type": "application/json"})
+        problem_detail(response, status)
         if status == 422:
-            assert answer.json()["errors"]
+            assert response.json()["errors"]
 
 
-def test_a_short_secret_is_refused_and_not_shown() -> None:
+def test_a_short_secret_is_rejected_and_not_shown() -> None:
     with pytest.raises(SettingsInvalid, match="REACTOR_SECRET: it must have at least 32 characters") as caught:
         read_settings({"REACTOR_SECRET": "hush hush"})
     assert "hush" not in str(caught.value)
 
 
 @pytest.mark.parametrize(("settings", "events"), [({}, 1), ({"secret": SECRET}, 0)])
-def test_a_secret_of_ones_own_is_told(settings: dict[str, str], events: int) -> None:
-    with structlog.testing.capture_logs() as told:
+def test_a_missing_secret_is_logged(settings: dict[str, str], events: int) -> None:
+    with structlog.testing.capture_logs() as logged:
         app_with(tokens=ENTRIES, **settings)
-    assert len([event for event in told if "REACTOR_SECRET" in event["event"]]) == events
+    assert len([event for event in logged if "REACTOR_SECRET" in event["event"]]) == events
 
 
 # Without tokens
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9:80", "localhost:8080", "LOCALHOST", "[::1]:8080", "[::1]"])
-async def test_without_tokens_this_machine_may_do_everything(host: str) -> None:
+async def test_without_tokens_loopback_callers_have_all_permissions(host: str) -> None:
     async with client_of(app_with(), address="::1") as client:
         assert (await client.get("/may/operate", headers={"Host": host})).status_code == 200
         assert (await client.get("/streams?token=old", headers={"Host": host})).json() == {"who": "anonymous"}
@@ -527,33 +531,33 @@ async def test_without_tokens_this_machine_may_do_everything(host: str) -> None:
         ",",
     ],
 )
-async def test_without_tokens_a_name_that_points_here_is_refused(host: str) -> None:
-    """D13: a page of evil.example whose name suddenly means 127.0.0.1 is let through by the browser, not by us."""
+async def test_without_tokens_a_foreign_host_name_is_rejected(host: str) -> None:
+    """D13: DNS rebinding. The browser lets a page of evil.example through once that name resolves to 127.0.0.1."""
     async with client_of(app_with()) as client:
         headers = [(b"Host", host.encode("latin-1"))]
-        assert "localhost" in refused(await client.get("/may/view", headers=headers), 403)
-        refused(await client.get("/v1/me", headers=headers), 403)
-        refused(await client.get("/streams", headers=headers), 403)
+        assert "localhost" in problem_detail(await client.get("/may/view", headers=headers), 403)
+        problem_detail(await client.get("/v1/me", headers=headers), 403)
+        problem_detail(await client.get("/streams", headers=headers), 403)
 
 
 @pytest.mark.parametrize("address", ["10.0.0.1", "192.168.1.5", "2001:db8::1", "::ffff:10.0.0.1", "testclient", ""])
-async def test_without_tokens_other_machines_are_told_to_have_tokens_configured(address: str) -> None:
-    """D13: mounted into an application, nothing keeps that one from binding to all addresses."""
+async def test_without_tokens_other_machines_are_rejected(address: str) -> None:
+    """D13: an application that mounts reactor may bind to all addresses."""
     outer = Starlette(routes=[Mount("/reactor", app_with())])
     async with client_of(outer, address=address) as client:
-        answer = await client.get("/reactor/may/view")
-        refused(answer, 401)
-        assert "reactor token" in answer.json()["remedy"]
-        refused(await client.get("/reactor/streams"), 401)
+        response = await client.get("/reactor/may/view")
+        problem_detail(response, 401)
+        assert "reactor token" in response.json()["remedy"]
+        problem_detail(await client.get("/reactor/streams"), 401)
 
 
 @pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "X-Real-IP", "Via", "X-Forwarded-Host"])
-async def test_without_tokens_what_came_through_a_proxy_is_refused(header: str) -> None:
+async def test_without_tokens_proxied_requests_are_rejected(header: str) -> None:
     async with client_of(app_with()) as client:
-        refused(await client.get("/may/view", headers={header: "127.0.0.1"}), 401)
+        problem_detail(await client.get("/may/view", headers={header: "127.0.0.1"}), 401)
 
 
-async def test_mounted_with_tokens_it_is_open_to_those_who_have_one() -> None:
+async def test_a_mounted_application_accepts_tokens_from_other_machines() -> None:
     outer = Starlette(routes=[Mount("/reactor", app_with(tokens=ENTRIES))])
     async with client_of(outer, VIEWER, address="10.0.0.1", base="http://app.example") as client:
         assert (await client.get("/reactor/may/view")).json() == {"who": "vera", "from": "10.0.0.1"}
@@ -562,13 +566,13 @@ async def test_mounted_with_tokens_it_is_open_to_those_who_have_one() -> None:
 # The audit
 
 
-async def test_an_operators_action_leaves_their_name_and_address(database: str, connection: Connection) -> None:
+async def test_the_audit_records_the_operators_name_and_address(database: str, connection: Connection) -> None:
     """D13"""
     app = app_with(database, tokens=ENTRIES)
     async with client_of(app, OPERATOR, address="10.1.2.3") as client:
         spoofed = {"X-Forwarded-For": "6.6.6.6"}
         assert (await client.post("/drain", headers=spoofed)).status_code == 200
-    await app.state.edge.close()
+    await app.state.reactor.close()
     noted = await connection.fetchrow("select who, what, came_from from reactor.audit order by id desc limit 1")
     assert noted is not None
     assert tuple(noted) == ("olga", "drain", "10.1.2.3")
@@ -579,14 +583,14 @@ async def test_an_operators_action_leaves_their_name_and_address(database: str, 
 SITE = "https://app.example.com"
 
 
-async def test_pages_of_other_sites_may_not_post() -> None:
-    """D13: a browser sends such POSTs, and hides only the answer."""
+async def test_pages_of_other_sites_can_not_post() -> None:
+    """D13: a browser sends such POSTs and hides only the response."""
     for settings in ({}, {"tokens": ENTRIES}):
         async with client_of(app_with(**settings), OPERATOR) as client:
             for origin in ("https://evil.example", "null", "http://127.0.0.1", "http://localhost:8080", "file://", "x"):
-                answer = await client.post("/may/operate", headers={"Origin": origin})
-                refused(answer, 403)
-                assert "REACTOR_ORIGINS" in answer.json()["remedy"]
+                response = await client.post("/may/operate", headers={"Origin": origin})
+                problem_detail(response, 403)
+                assert "REACTOR_ORIGINS" in response.json()["remedy"]
 
 
 @pytest.mark.parametrize(
@@ -598,7 +602,7 @@ async def test_pages_of_other_sites_may_not_post() -> None:
         ("http://[::1]:8080", "[::1]:8080"),
     ],
 )
-async def test_our_own_page_may_post(origin: str, host: str) -> None:
+async def test_the_servers_own_page_can_post(origin: str, host: str) -> None:
     async with client_of(app_with(tokens=ENTRIES), OPERATOR) as client:
         assert (await client.post("/may/operate", headers={"Origin": origin, "Host": host})).status_code == 200
 
@@ -620,50 +624,50 @@ async def test_our_own_page_may_post(origin: str, host: str) -> None:
         b"x" * 50_000,
     ],
 )
-async def test_strange_origins_are_refused(origin: bytes) -> None:
+async def test_malformed_origins_are_rejected(origin: bytes) -> None:
     async with client_of(app_with(tokens=ENTRIES, origins=SITE), OPERATOR) as client:
-        answer = await client.post("/may/operate", headers=[(b"Origin", origin)])
-        assert len(answer.content) < 1000
-        refused(answer, 403)
-        assert "access-control-allow-origin" not in answer.headers
+        response = await client.post("/may/operate", headers=[(b"Origin", origin)])
+        assert len(response.content) < 1000
+        problem_detail(response, 403)
+        assert "access-control-allow-origin" not in response.headers
 
 
-async def test_two_origins_are_none() -> None:
+async def test_two_origin_headers_are_rejected() -> None:
     async with client_of(app_with(tokens=ENTRIES, origins=SITE), OPERATOR) as client:
-        refused(await client.post("/may/operate", headers=[("Origin", SITE)] * 2), 403)
+        problem_detail(await client.post("/may/operate", headers=[("Origin", SITE)] * 2), 403)
 
 
-async def test_named_sites_may_ask_and_read() -> None:
+async def test_allowed_origins_can_send_and_read() -> None:
     async with client_of(app_with(tokens=ENTRIES, origins=f"{SITE}, http://localhost:3000"), OPERATOR) as client:
-        asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+        preflight = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
         for origin in (SITE, "http://localhost:3000"):
-            before = await client.options("/may/operate", headers={"Origin": origin} | asked)
+            before = await client.options("/may/operate", headers={"Origin": origin} | preflight)
             assert before.status_code == 204
             for header in ("Authorization", "Last-Event-ID"):
                 assert header in before.headers["access-control-allow-headers"]
-            for answer in (
+            for response in (
                 before,
                 await client.post("/may/operate", headers={"Origin": origin}),
                 await client.get("/may/view", headers={"Origin": origin, "Authorization": "Bearer wrong"}),
             ):
-                assert answer.headers["access-control-allow-origin"] == origin
-                assert answer.headers["vary"] == "Origin"
-                assert "access-control-allow-credentials" not in answer.headers
+                assert response.headers["access-control-allow-origin"] == origin
+                assert response.headers["vary"] == "Origin"
+                assert "access-control-allow-credentials" not in response.headers
 
 
-async def test_other_sites_can_neither_ask_nor_read() -> None:
+async def test_other_origins_can_neither_send_nor_read() -> None:
     async with client_of(app_with(tokens=ENTRIES, origins=SITE), OPERATOR) as client:
         elsewhere = {"Origin": "https://evil.example"}
-        asked = elsewhere | {"Access-Control-Request-Method": "POST"}
-        before = await client.options("/may/operate", headers=asked)
-        refused(before, 403)
-        for answer in (before, await client.get("/may/view", headers=elsewhere)):
-            assert "access-control-allow-origin" not in answer.headers
-        assert answer.headers["vary"] == "Origin"
+        preflight = elsewhere | {"Access-Control-Request-Method": "POST"}
+        before = await client.options("/may/operate", headers=preflight)
+        problem_detail(before, 403)
+        for response in (before, await client.get("/may/view", headers=elsewhere)):
+            assert "access-control-allow-origin" not in response.headers
+        assert response.headers["vary"] == "Origin"
 
 
 @pytest.mark.parametrize(
-    ("origins", "complaint"),
+    ("origins", "message"),
     [
         ("*", r"every page on the web"),
         (f"{SITE},*", r"every page on the web"),
@@ -674,12 +678,12 @@ async def test_other_sites_can_neither_ask_nor_read() -> None:
         ("https://*.example.com", "scheme and a host"),
     ],
 )
-def test_origins_that_are_none_are_refused(origins: str, complaint: str) -> None:
-    with pytest.raises(SettingsInvalid, match=f"REACTOR_ORIGINS.*{complaint}"):
+def test_invalid_origins_in_the_settings_are_rejected(origins: str, message: str) -> None:
+    with pytest.raises(SettingsInvalid, match=f"REACTOR_ORIGINS.*{message}"):
         read_settings({"REACTOR_ORIGINS": origins})
 
 
-def test_origins_are_kept_as_browsers_send_them() -> None:
+def test_origins_in_the_settings_are_normalized() -> None:
     settings = read_settings({"REACTOR_ORIGINS": "HTTPS://App.Example.com:443, http://a:80,http://[::1]:3000"})
     assert settings.origins == (SITE, "http://a", "http://[::1]:3000")
 
@@ -687,7 +691,7 @@ def test_origins_are_kept_as_browsers_send_them() -> None:
 # Headers
 
 
-async def test_every_answer_tells_browsers_to_be_strict() -> None:
+async def test_every_response_has_the_security_headers() -> None:
     """D13"""
     async with client_of(app_with(tokens=ENTRIES)) as client:
         for path in ("/", "/page.js", "/v1/me", "/may/view", "/nowhere", "/health/live"):
@@ -705,7 +709,7 @@ async def test_every_answer_tells_browsers_to_be_strict() -> None:
 
 
 @pytest.mark.parametrize("prefix", ["", "/reactor"])
-async def test_the_components_script_may_be_loaded_by_every_site(prefix: str) -> None:
+async def test_every_site_can_load_the_components_script(prefix: str) -> None:
     app = app_with(tokens=ENTRIES, origins=SITE)
     async with client_of(Starlette(routes=[Mount(prefix, app)]) if prefix else app) as client:
         headers = (await client.get(f"{prefix}/reactor-progress.js", headers={"Origin": "https://any.example"})).headers
@@ -724,7 +728,7 @@ def reactor_token(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
-def test_a_made_token_fits_its_entry() -> None:
+def test_a_created_token_matches_its_entry() -> None:
     made = json.loads(reactor_token("anna", "--allow", "operate,view", "--json").stdout)
     assert made["entry"].startswith("anna:view+operate:")
     found = Tokens(read_settings({"REACTOR_TOKENS": made["entry"]})).find(made["token"])
@@ -734,7 +738,7 @@ def test_a_made_token_fits_its_entry() -> None:
     assert made["token"] not in made["entry"]
 
 
-def test_the_command_prints_token_and_entry_and_says_where_they_go() -> None:
+def test_the_token_command_prints_token_and_entry_and_where_they_go() -> None:
     first, second = reactor_token("anna"), reactor_token("anna")
     token, entry = (line.split() for line in first.stdout.splitlines())
     assert token[0] == "token"
@@ -745,5 +749,5 @@ def test_the_command_prints_token_and_entry_and_says_where_they_go() -> None:
 
 
 @pytest.mark.parametrize("arguments", [["an:na"], [""], ["anna", "--allow", "fly"], ["anna", "--allow", ""], []])
-def test_what_makes_no_token_is_a_usage_error(arguments: list[str]) -> None:
+def test_invalid_arguments_of_the_token_command_are_usage_errors(arguments: list[str]) -> None:
     assert reactor_token(*arguments).returncode == 2

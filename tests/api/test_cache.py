@@ -1,60 +1,60 @@
-"""Answers that are kept for a moment."""
+"""Cached values: shared computations, expiry and failures."""
 
 import asyncio
 
 import pytest
 
-from reactor_http.cache import Recent
+from reactor_http.cache import CachedValue
 
 
-async def test_however_many_ask_at_once_it_is_found_once() -> None:
-    found = 0
+async def test_concurrent_callers_share_one_computation() -> None:
+    computed = 0
 
-    async def find() -> int:
-        nonlocal found
+    async def compute() -> int:
+        nonlocal computed
         await asyncio.sleep(0)
-        found += 1
-        return found
+        computed += 1
+        return computed
 
-    recent = Recent[int](seconds=60)
-    assert await asyncio.gather(*(recent.get(find) for _ in range(50))) == [1] * 50
-
-
-async def test_it_is_found_anew_when_its_time_is_over() -> None:
-    found = iter(range(10))
-
-    async def find() -> int:
-        return next(found)
-
-    recent = Recent[int](seconds=0)
-    assert [await recent.get(find) for _ in range(3)] == [0, 1, 2]
+    cached = CachedValue[int](seconds=60)
+    assert await asyncio.gather(*(cached.get(compute) for _ in range(50))) == [1] * 50
 
 
-async def test_a_failure_is_not_kept() -> None:
+async def test_an_expired_value_is_computed_again() -> None:
+    computed = iter(range(10))
+
+    async def compute() -> int:
+        return next(computed)
+
+    cached = CachedValue[int](seconds=0)
+    assert [await cached.get(compute) for _ in range(3)] == [0, 1, 2]
+
+
+async def test_a_failure_is_not_cached() -> None:
     async def fail() -> int:
         raise ValueError
 
-    async def find() -> int:
+    async def compute() -> int:
         return 1
 
-    recent = Recent[int](seconds=60)
+    cached = CachedValue[int](seconds=60)
     with pytest.raises(ValueError):  # noqa: PT011
-        await recent.get(fail)
-    assert await recent.get(find) == 1
+        await cached.get(fail)
+    assert await cached.get(compute) == 1
 
 
-async def test_who_gives_up_does_not_take_the_others_answer_with_them() -> None:
-    asked, go = asyncio.Event(), asyncio.Event()
+async def test_cancelling_one_caller_does_not_affect_the_others() -> None:
+    started, finish = asyncio.Event(), asyncio.Event()
 
-    async def find() -> int:
-        asked.set()
-        await go.wait()
+    async def compute() -> int:
+        started.set()
+        await finish.wait()
         return 1
 
-    recent = Recent[int](seconds=60)
-    first = asyncio.create_task(recent.get(find))
-    await asked.wait()
-    second = asyncio.create_task(recent.get(find))
+    cached = CachedValue[int](seconds=60)
+    first = asyncio.create_task(cached.get(compute))
+    await started.wait()
+    second = asyncio.create_task(cached.get(compute))
     first.cancel()
-    go.set()
+    finish.set()
     assert await second == 1

@@ -1,4 +1,4 @@
-"""Health checks: what orchestrators are told when a part of a pod is not well, and when it is well again."""
+"""Health checks: what they report when a part of a pod fails, and when it works again."""
 
 import asyncio
 import re
@@ -13,25 +13,24 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 import httpx
-import pytest
 
 from reactor.database.connection import Connection, connect, with_database
 from reactor.settings import read_settings
-from reactor_http.app import create_app
+from tests.support.http_app import make_app, patient
 
 Until = Callable[..., Awaitable[Any]]
 StartPod = Callable[..., Awaitable[Any]]
 
 
 class Probe:
-    """Asks a pod how it is, as a kubelet would."""
+    """Sends health checks to a pod, as a kubelet does."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
 
     async def ready(self) -> tuple[int, dict[str, str]]:
-        answer = await self._client.get("/health/ready")
-        return answer.status_code, answer.json()
+        response = await self._client.get("/health/ready")
+        return response.status_code, response.json()
 
     async def is_ready(self) -> bool:
         return (await self.ready())[0] == 200
@@ -54,8 +53,8 @@ Act = Callable[[], Awaitable[None]]
 
 
 @asynccontextmanager
-async def a_listener_of_its_own(database: str, connection: Connection) -> AsyncIterator[tuple[str, Act, Act]]:
-    """An address to listen at that is somebody else's, so that they alone can be shut out, and let in again."""
+async def separate_listen_role(database: str, connection: Connection) -> AsyncIterator[tuple[str, Act, Act]]:
+    """A listen URL with a role of its own, whose connections alone can be cut off and let in again."""
     role = f"reactor_test_{uuid4().hex[:8]}"
 
     async def cut_off() -> None:
@@ -73,7 +72,7 @@ async def a_listener_of_its_own(database: str, connection: Connection) -> AsyncI
         await connection.execute(f"drop role {role}")
 
 
-async def test_a_pod_is_ready_when_database_heartbeat_and_listener_are_well(start_pod: StartPod, until: Until) -> None:
+async def test_a_pod_is_ready_when_database_heartbeat_and_listener_work(start_pod: StartPod, until: Until) -> None:
     pod = await start_pod("--health-port", "0")
     async with probing(pod, until) as probe:
 
@@ -92,21 +91,21 @@ async def test_a_pod_is_ready_when_database_heartbeat_and_listener_are_well(star
         assert await probe.live() == 200
 
 
-async def test_a_pod_without_its_listener_is_not_ready_until_it_hears_again(
+async def test_a_pod_without_its_listener_is_not_ready_until_it_reconnects(
     start_pod: StartPod, database: str, connection: Connection, until: Until
 ) -> None:
-    """It goes on working, by polling: that is what the answer says, and no more."""
-    async with a_listener_of_its_own(database, connection) as (listen_url, cut_off, let_in):
+    """It keeps working by polling; only the listener is reported as failing."""
+    async with separate_listen_role(database, connection) as (listen_url, cut_off, let_in):
         pod = await start_pod("--health-port", "0", LISTEN_URL=listen_url, HEARTBEAT_SECONDS=1, LEASE_SECONDS=30)
         async with probing(pod, until) as probe:
             await until(probe.is_ready)
             await cut_off()
 
-            async def says_so() -> bool:
+            async def reports_failure() -> bool:
                 status, body = await probe.ready()
                 return status == 503 and (body["listener"], body["heartbeat"]) == ("not well", "ok")
 
-            await until(says_so)
+            await until(reports_failure)
             assert await probe.live() == 200
             assert "reactor_worker_listening{" in await probe.metrics()
             await let_in()
@@ -114,53 +113,51 @@ async def test_a_pod_without_its_listener_is_not_ready_until_it_hears_again(
         pod.end()
 
 
-async def test_a_server_whose_feed_hears_nothing_is_not_ready(
+async def test_a_server_whose_feed_can_not_listen_is_not_ready(
     database: str, connection: Connection, until: Until
 ) -> None:
-    async with a_listener_of_its_own(database, connection) as (listen_url, cut_off, let_in):
-        app = create_app(database, listen_url=listen_url)
+    async with separate_listen_role(database, connection) as (listen_url, cut_off, let_in):
+        app = make_app(database, listen_url=listen_url)
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
             probe = Probe(client)
-            assert await probe.is_ready(), "nobody watches anything: there is no feed that could be missed"
-            assert await app.state.edge.streams.open(
-                "somebody", None, None, reset="", follows=False, is_welcome=lambda: True
+            assert await probe.is_ready(), "without a stream there is no feed to fail"
+            assert await app.state.reactor.streams.open(
+                "caller", None, None, reset="", follow=False, is_authorized=lambda: True
             )
             await until(probe.is_ready)
             await cut_off()
 
-            async def says_so() -> bool:
+            async def reports_failure() -> bool:
                 status, body = await probe.ready()
                 return (status, body["feed"]) == (503, "not well")
 
-            await until(says_so)
+            await until(reports_failure)
             await let_in()
             await until(probe.is_ready)
-            await app.state.edge.close()
+            await app.state.reactor.close()
 
 
-async def test_a_pod_whose_heartbeat_does_not_get_through_is_not_ready(
-    start_pod: StartPod, database: str, until: Until
-) -> None:
+async def test_a_pod_whose_heartbeat_is_blocked_is_not_ready(start_pod: StartPod, database: str, until: Until) -> None:
     pod = await start_pod("--health-port", "0", HEARTBEAT_SECONDS=0.5, LEASE_SECONDS=4)
     async with probing(pod, until) as probe:
         await until(probe.is_ready)
-        async with connect(database, name="test in the way") as other:
+        async with connect(database, name="test blocker") as other:
             transaction = other.transaction()
             await transaction.start()
-            # All of it: with a lease lost, and another worker that gets through, it would be well again.
+            # The whole table: after a lost lease another worker could register, and the pod would be ready again.
             await other.execute("lock table reactor.workers in share mode")
 
-            async def says_so() -> bool:
+            async def reports_failure() -> bool:
                 status, body = await probe.ready()
                 return status == 503 and (body["database"], body["heartbeat"]) == ("ok", "not well")
 
-            await until(says_so)
+            await until(reports_failure)
             assert await probe.live() == 200
             await transaction.rollback()
         await until(probe.is_ready)
 
 
-async def test_a_pod_whose_database_is_away_is_not_ready_but_lives_and_counts(
+async def test_a_pod_without_its_database_is_live_and_has_metrics_but_is_not_ready(
     start_pod: StartPod, database: str, server: str, until: Until
 ) -> None:
     pod = await start_pod("--health-port", "0", HEARTBEAT_SECONDS=0.5, LEASE_SECONDS=4)
@@ -171,13 +168,13 @@ async def test_a_pod_whose_database_is_away_is_not_ready_but_lives_and_counts(
         try:
             await outside.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = $1", name)
 
-            async def says_so() -> bool:
+            async def reports_failure() -> bool:
                 status, body = await probe.ready()
                 return status == 503 and body["database"] == "unreachable"
 
-            await until(says_so)
+            await until(reports_failure)
             _, body = await probe.ready()
-            assert name not in str(body), "the address is nobody's business"
+            assert name not in str(body), "the response must not contain the database's name"
             assert await probe.live() == 200
             assert "reactor_build_info" in await probe.metrics()
         finally:
@@ -185,7 +182,7 @@ async def test_a_pod_whose_database_is_away_is_not_ready_but_lives_and_counts(
         await until(probe.is_ready, within_seconds=30)
 
 
-async def test_a_pods_metrics_are_its_own_and_need_no_heartbeat(
+async def test_a_pods_metrics_do_not_wait_for_a_heartbeat(
     start_pod: StartPod, connection: Connection, until: Until
 ) -> None:
     pod = await start_pod("--health-port", "0", HEARTBEAT_SECONDS=30)
@@ -202,7 +199,7 @@ async def test_a_pods_metrics_are_its_own_and_need_no_heartbeat(
         await until(counted)
 
 
-async def test_a_pod_that_runs_once_needs_no_listener(
+async def test_a_pod_with_once_is_ready_without_a_listener(
     start_pod: StartPod, connection: Connection, until: Until
 ) -> None:
     await connection.execute("""insert into reactor.jobs (job_type, payload) values ('await', '{"seconds": 30}')""")
@@ -211,14 +208,14 @@ async def test_a_pod_that_runs_once_needs_no_listener(
         await until(probe.is_ready)
 
 
-async def test_without_the_flag_a_pod_answers_nobody(start_pod: StartPod) -> None:
+async def test_a_pod_without_health_port_opens_no_port(start_pod: StartPod) -> None:
     pod = await start_pod()
     assert not pod.events("answering health checks")
     listening = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=False).stdout
     assert f"pid={pod.process.pid}," not in listening
 
 
-async def test_a_taken_port_is_told_with_the_flag_that_chose_it(database: str) -> None:
+async def test_the_error_for_a_port_in_use_names_the_flag(database: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = await asyncio.to_thread(
@@ -235,10 +232,10 @@ async def test_a_taken_port_is_told_with_the_flag_that_chose_it(database: str) -
     assert "--health-port" in done.stderr
 
 
-async def test_every_check_is_named_in_the_answer(database: str) -> None:
-    well = {"one": True, "other": True}
-    checks = {"one": lambda: well["one"], "other": lambda: well["other"]}
-    app = create_app(database, read_settings({}), checks=checks)
+async def test_readiness_lists_every_check(database: str) -> None:
+    passes = {"one": True, "other": True}
+    checks = {"one": lambda: passes["one"], "other": lambda: passes["other"]}
+    app = make_app(database, read_settings({}), checks=checks)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
         assert (await client.get("/health/ready")).json() | {"schema": ""} == {
             "status": "ok",
@@ -248,40 +245,37 @@ async def test_every_check_is_named_in_the_answer(database: str) -> None:
             "other": "ok",
             "feed": "ok",
         }
-        well["one"] = False
-        answer = await client.get("/health/ready")
-        assert (answer.status_code, answer.json()["one"], answer.json()["other"]) == (503, "not well", "ok")
+        passes["one"] = False
+        response = await client.get("/health/ready")
+        assert (response.status_code, response.json()["one"], response.json()["other"]) == (503, "not well", "ok")
 
 
-async def test_many_probes_at_once_are_one_question(database: str, connection: Connection) -> None:
-    app = create_app(database)
+async def test_concurrent_probes_share_one_database_check(database: str, connection: Connection) -> None:
+    app = make_app(database)
     before = await connection.fetchval("select sessions from pg_stat_database where datname = current_database()")
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
-        answers = await asyncio.gather(*(client.get("/health/ready") for _ in range(50)))
-    assert {answer.status_code for answer in answers} == {200}
+        responses = await asyncio.gather(*(client.get("/health/ready") for _ in range(50)))
+    assert {response.status_code for response in responses} == {200}
     await connection.execute("select pg_stat_clear_snapshot()")
     after = await connection.fetchval("select sessions from pg_stat_database where datname = current_database()")
     assert after - before <= 3
 
 
-async def test_the_databases_address_is_not_told() -> None:
-    app = create_app("postgresql://nobody:secret@127.0.0.1:1/hidden")
+async def test_readiness_does_not_reveal_the_databases_address() -> None:
+    app = make_app("postgresql://nobody:secret@127.0.0.1:1/hidden")
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
-        answer = await client.get("/health/ready")
-    assert answer.status_code == 503
-    assert answer.json() == {"status": "unavailable", "database": "unreachable", "feed": "ok"}
+        response = await client.get("/health/ready")
+    assert response.status_code == 503
+    assert response.json() == {"status": "unavailable", "database": "unreachable", "feed": "ok"}
 
 
-async def test_a_database_that_keeps_us_waiting_for_a_lock_is_not_well(
-    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("reactor_http.server.health._DATABASE_SECONDS", 0.5)
-    app = create_app(database)
+async def test_a_database_that_waits_for_a_lock_is_not_ready(database: str, connection: Connection) -> None:
+    app = make_app(database, timings=patient(health_seconds=0.5))
     async with (
         connection.transaction(),
         httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client,
         asyncio.timeout(15),
     ):
         await connection.execute("lock table reactor.alembic_version in access exclusive mode")
-        answer = await client.get("/health/ready")
-    assert (answer.status_code, answer.json()["database"]) == (503, "unreachable")
+        response = await client.get("/health/ready")
+    assert (response.status_code, response.json()["database"]) == (503, "unreachable")

@@ -1,4 +1,4 @@
-"""/openapi.json is true: what it says is what is answered, also to requests that nobody would think of."""
+"""/openapi.json matches the server's behaviour, for valid and for generated invalid requests."""
 
 import asyncio
 import threading
@@ -29,8 +29,9 @@ from reactor.lifecycle.lease import Worker, register_worker
 from reactor.lifecycle.settle import settle
 from reactor.outcome import Completed, Ending, Errored, Failed, Outcome
 from reactor.testing import Databases
-from reactor_http.api.endpoint import Call
-from reactor_http.app import CALLS, create_app
+from reactor_http.api.endpoint import Endpoint
+from reactor_http.app import ENDPOINTS
+from tests.support.http_app import make_app
 
 CHECKS = (
     not_a_server_error,
@@ -45,14 +46,14 @@ CHECKS = (
 
 @pytest.fixture(scope="module")
 def address(databases: Databases) -> Iterator[str]:
-    """Of a server with a database that has some of everything. In a thread: schemathesis asks without a loop."""
+    """The address of a server with rows of every kind. In a thread, because schemathesis is synchronous."""
     started, stop = threading.Event(), asyncio.Event()
     found: dict[str, Any] = {}
 
     async def serve() -> None:
         async with databases.clone() as url:
             await seed(url)
-            app = create_app(url)
+            app = make_app(url)
             server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, lifespan="off"))
             found["loop"] = asyncio.get_running_loop()
             serving = asyncio.create_task(server.serve())
@@ -63,7 +64,7 @@ def address(databases: Databases) -> Iterator[str]:
             await stop.wait()
             server.should_exit = True
             await serving
-            await app.state.edge.close()
+            await app.state.reactor.close()
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
@@ -98,43 +99,47 @@ def described(address: str) -> Any:
 
 @pytest.mark.parametrize("mode", GenerationMode)
 @pytest.mark.parametrize(
-    "call", [call for call in CALLS if not call.streams], ids=lambda call: f"{call.method} {call.template}"
+    "endpoint",
+    [endpoint for endpoint in ENDPOINTS if not endpoint.is_stream],
+    ids=lambda endpoint: f"{endpoint.method} {endpoint.template}",
 )
-def test_every_call_answers_as_it_is_described(address: str, described: Any, call: Call, mode: GenerationMode) -> None:
-    """With requests that fit the description, and with such that do not. Streams have tests of their own."""
-    operation = described[call.template][call.method]
+def test_every_endpoint_responds_as_described(
+    address: str, described: Any, endpoint: Endpoint, mode: GenerationMode
+) -> None:
+    """With requests that match the description, and with requests that don't. Streams have their own tests."""
+    operation = described[endpoint.template][endpoint.method]
 
     @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
     @given(operation.as_strategy(generation_mode=mode))
-    def ask(case: schemathesis.Case[Any]) -> None:
+    def send(case: schemathesis.Case[Any]) -> None:
         case.call_and_validate(checks=list(CHECKS))
 
     try:
-        ask()
+        send()
     except Unsatisfiable:
-        assert mode is GenerationMode.NEGATIVE, "nothing fits the description"
-    # While it drains it takes in no job, and this may be one that switched it on, before one that submits.
+        assert mode is GenerationMode.NEGATIVE, "no request matches the description"
+    # A generated request may have switched draining on, which would make later submissions fail.
     assert httpx.post(f"{address}/v1/drain", json={"on": False}, timeout=20).status_code == 200
 
 
-async def test_the_document_has_every_call_and_no_other(api: httpx.AsyncClient) -> None:
+async def test_the_document_lists_exactly_the_endpoints(api: httpx.AsyncClient) -> None:
     document = (await api.get("/openapi.json")).json()
     described = {(path, method.upper()) for path, methods in document["paths"].items() for method in methods}
-    assert described == {(call.template, call.method) for call in CALLS}
+    assert described == {(endpoint.template, endpoint.method) for endpoint in ENDPOINTS}
     assert document["openapi"].startswith("3.1")
     ids = [operation["operationId"] for methods in document["paths"].values() for operation in methods.values()]
     assert len(ids) == len(set(ids))
 
 
 @pytest.mark.parametrize("identity", range(1, 10))
-def test_what_there_is_is_described_too(described: Any, identity: int) -> None:
-    """Made-up ids seldom exist."""
+def test_existing_jobs_are_returned_as_described(described: Any, identity: int) -> None:
+    """Generated ids rarely exist."""
     paths = ["/v1/jobs/{job_id}", "/v1/jobs/{job_id}/why"]
     for path in paths:
         described[path]["GET"].Case(path_parameters={"job_id": identity}).call_and_validate(checks=list(CHECKS))
 
 
-def test_pipelines_that_there_are_are_described_too(address: str, described: Any) -> None:
+def test_existing_pipelines_are_returned_as_described(address: str, described: Any) -> None:
     for pipeline in httpx.get(f"{address}/v1/pipelines", timeout=20).json()["pipelines"]:
         case = described["/v1/pipelines/{pipeline_id}"]["GET"].Case(
             path_parameters={"pipeline_id": pipeline["pipeline_id"]}

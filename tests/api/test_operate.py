@@ -1,4 +1,4 @@
-"""Operating over HTTP: what it changes, what it refuses, and who did it."""
+"""Operator endpoints: what they change, what they reject, and what the audit records."""
 
 from typing import Any
 from uuid import UUID
@@ -13,8 +13,8 @@ from reactor.outcome import Completed, Ending, Failed
 
 
 async def submit(api: httpx.AsyncClient, **fields: Any) -> int:
-    answer = await api.post("/v1/jobs", json={"job_type": "work"} | fields)
-    identity: int = answer.json()["id"]
+    response = await api.post("/v1/jobs", json={"job_type": "work"} | fields)
+    identity: int = response.json()["id"]
     return identity
 
 
@@ -24,7 +24,7 @@ async def end(connection: Connection, worker: Worker, job_id: int, outcome: Any)
     assert await settle(connection, [Ending(job.id, job.attempt_id, outcome)])
 
 
-async def test_cancel_takes_a_job_and_says_what_it_was(api: httpx.AsyncClient, connection: Connection) -> None:
+async def test_cancel_returns_the_new_and_the_previous_state(api: httpx.AsyncClient, connection: Connection) -> None:
     job_id = await submit(api)
     done = await api.post(f"/v1/jobs/{job_id}/cancel", json={"reason": "wrong file"})
     assert done.json() == {"jobs": {str(job_id): "cancelled"}, "was": {str(job_id): "pending"}}
@@ -33,7 +33,9 @@ async def test_cancel_takes_a_job_and_says_what_it_was(api: httpx.AsyncClient, c
     assert (again.status_code, again.json()["state"]) == (409, "cancelled")
 
 
-async def test_retry_starts_a_finished_job_anew(api: httpx.AsyncClient, connection: Connection, worker: Worker) -> None:
+async def test_retry_returns_a_finished_job_to_pending(
+    api: httpx.AsyncClient, connection: Connection, worker: Worker
+) -> None:
     job_id = await submit(api)
     early = await api.post(f"/v1/jobs/{job_id}/retry")
     assert (early.status_code, early.json()["state"]) == (409, "pending")
@@ -41,7 +43,7 @@ async def test_retry_starts_a_finished_job_anew(api: httpx.AsyncClient, connecti
     assert (await api.post(f"/v1/jobs/{job_id}/retry", json={})).json() == {"jobs": {str(job_id): "pending"}}
 
 
-async def test_retry_into_a_taken_scope_is_a_conflict_that_names_the_holder(api: httpx.AsyncClient) -> None:
+async def test_retry_into_a_busy_scope_is_a_409_that_names_the_holder(api: httpx.AsyncClient) -> None:
     first = await submit(api, scope="s", exclusive=True)
     await api.post(f"/v1/jobs/{first}/cancel")
     holder = await submit(api, scope="s", exclusive=True)
@@ -49,7 +51,7 @@ async def test_retry_into_a_taken_scope_is_a_conflict_that_names_the_holder(api:
     assert (refused.status_code, refused.json()["holder_id"]) == (409, holder)
 
 
-async def test_recover_takes_a_job_only_from_a_dead_worker(
+async def test_recover_over_http_requires_a_dead_worker(
     api: httpx.AsyncClient, connection: Connection, worker: Worker
 ) -> None:
     """P7: only if stale, 409 otherwise; a fresh quota, runnable now."""
@@ -100,10 +102,10 @@ async def test_queues_are_paused_and_draining_is_switched(api: httpx.AsyncClient
     assert (bad.status_code, bad.json()["errors"][0]["field"]) == (422, "queue")
 
 
-async def test_every_action_is_in_the_audit_with_who_and_from_where(
+async def test_the_audit_records_every_action_with_caller_and_address(
     api: httpx.AsyncClient, connection: Connection
 ) -> None:
-    """F2: who, what, from where; refused ones too."""
+    """F2: who, what, from where; rejected actions too."""
     job_id = await submit(api)
     pipeline_id = UUID((await api.get(f"/v1/jobs/{job_id}")).json()["pipeline_id"])
     for path in (f"jobs/{job_id}/recover", f"jobs/{job_id}/cancel", f"pipelines/{pipeline_id}/retry", "queues/q/pause"):

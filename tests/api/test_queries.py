@@ -1,4 +1,4 @@
-"""Looking over HTTP: lists page by page, one job or pipeline whole, and only if it has changed."""
+"""GET endpoints: lists in pages, single jobs and pipelines, ETags."""
 
 import json
 import re
@@ -33,14 +33,14 @@ async def run(connection: Connection, worker: Worker, job_id: int, outcome: Any)
 
 
 async def submit(api: httpx.AsyncClient, **fields: Any) -> dict[str, Any]:
-    answer = await api.post("/v1/jobs", json={"job_type": "work"} | fields)
-    assert answer.status_code == 202, answer.text
-    made: dict[str, Any] = answer.json()
+    response = await api.post("/v1/jobs", json={"job_type": "work"} | fields)
+    assert response.status_code == 202, response.text
+    made: dict[str, Any] = response.json()
     return made
 
 
-async def test_the_pages_of_a_list_follow_each_other_by_next(api: httpx.AsyncClient) -> None:
-    """J14: the most recent first."""
+async def test_next_leads_through_all_pages_of_jobs(api: httpx.AsyncClient) -> None:
+    """J14: newest first."""
     ids = [(await submit(api, tags=["ä&b"]))["id"] for _ in range(5)]
     await submit(api)
     page = (await api.get("/v1/jobs", params={"limit": 2, "tag": "ä&b"})).json()
@@ -52,8 +52,10 @@ async def test_the_pages_of_a_list_follow_each_other_by_next(api: httpx.AsyncCli
     assert found == ids[::-1]
 
 
-async def test_jobs_are_found_by_every_filter(api: httpx.AsyncClient, connection: Connection, worker: Worker) -> None:
-    """J14: running, by id, and by what a job is."""
+async def test_the_job_list_supports_every_filter(
+    api: httpx.AsyncClient, connection: Connection, worker: Worker
+) -> None:
+    """J14: running jobs, and jobs by their attributes."""
     made = await submit(api, queue="fast", scope="year=2026", tags=["a"])
     await submit(api, job_type="other")
     await claim_one(connection, worker, made["id"])
@@ -69,7 +71,7 @@ async def test_jobs_are_found_by_every_filter(api: httpx.AsyncClient, connection
         assert [job["id"] for job in found] == [made["id"]], name
 
 
-async def test_one_job_has_all_that_is_known_about_it(
+async def test_a_job_is_shown_with_its_steps_and_attempts(
     api: httpx.AsyncClient, connection: Connection, worker: Worker
 ) -> None:
     """J1, J14: status of a job by its id, with its steps and attempts."""
@@ -90,8 +92,8 @@ async def test_one_job_has_all_that_is_known_about_it(
     assert len(listed["error"]) == 2000
 
 
-async def test_stored_json_and_odd_times_come_out_as_they_are(api: httpx.AsyncClient, connection: Connection) -> None:
-    """What other services insert may be beyond Python's numbers and calendar."""
+async def test_stored_json_and_extreme_times_are_preserved(api: httpx.AsyncClient, connection: Connection) -> None:
+    """Other services may insert numbers and times beyond Python's range."""
     digits = "9" * 5000
     job_id = await connection.fetchval(
         "insert into reactor.jobs (job_type, payload, run_after) values ('work', $1, 'infinity') returning id",
@@ -99,10 +101,10 @@ async def test_stored_json_and_odd_times_come_out_as_they_are(api: httpx.AsyncCl
     )
     await connection.execute("insert into reactor.jobs (job_type, run_after) values ('work', '20000-01-01')")
     await connection.execute("update reactor.jobs set progress = 0.1")
-    answer = await api.get(f"/v1/jobs/{job_id}")
-    assert answer.status_code == 200
-    assert f'"n": {digits}' in answer.text
-    assert "0.12345678901234567890" in answer.text
+    response = await api.get(f"/v1/jobs/{job_id}")
+    assert response.status_code == 200
+    assert f'"n": {digits}' in response.text
+    assert "0.12345678901234567890" in response.text
     pipeline_id = await connection.fetchval("select pipeline_id from reactor.jobs where id = $1", job_id)
     for path in ("/v1/jobs", f"/v1/pipelines/{pipeline_id}"):
         for job in (await api.get(path)).json()["jobs"]:
@@ -112,14 +114,14 @@ async def test_stored_json_and_odd_times_come_out_as_they_are(api: httpx.AsyncCl
         assert (await api.get(f"/v1/jobs/{why_of}/why")).json()["reasons"][0]["code"] == "not_due"
 
 
-async def test_why_tells_every_reason(api: httpx.AsyncClient) -> None:
+async def test_why_lists_the_reasons(api: httpx.AsyncClient) -> None:
     made = await submit(api)
-    answer = (await api.get(f"/v1/jobs/{made['id']}/why")).json()
-    assert (answer["job_id"], answer["job_type"], answer["state"]) == (made["id"], "work", "pending")
-    assert [reason["code"] for reason in answer["reasons"]] == ["no_handler"]
+    response = (await api.get(f"/v1/jobs/{made['id']}/why")).json()
+    assert (response["job_id"], response["job_type"], response["state"]) == (made["id"], "work", "pending")
+    assert [reason["code"] for reason in response["reasons"]] == ["no_handler"]
 
 
-async def test_a_pipeline_comes_whole_in_the_order_of_ids(
+async def test_a_pipeline_is_shown_with_its_jobs_in_id_order(
     api: httpx.AsyncClient, connection: Connection, worker: Worker
 ) -> None:
     """D11: all jobs in id order, stable; J10: in one query."""
@@ -138,9 +140,7 @@ async def test_a_pipeline_comes_whole_in_the_order_of_ids(
 
 
 @pytest.mark.parametrize("kind", ["jobs", "pipelines"])
-async def test_what_has_not_changed_is_not_sent_again(
-    api: httpx.AsyncClient, connection: Connection, kind: str
-) -> None:
+async def test_an_unchanged_resource_is_a_304(api: httpx.AsyncClient, connection: Connection, kind: str) -> None:
     made = await submit(api)
     path = f"/v1/{kind}/{made['id' if kind == 'jobs' else 'pipeline_id']}"
     tag = (await api.get(path)).headers["etag"]
@@ -156,7 +156,7 @@ async def test_what_has_not_changed_is_not_sent_again(
 async def test_pipelines_are_listed_by_their_first_job(
     api: httpx.AsyncClient, connection: Connection, worker: Worker
 ) -> None:
-    """Adopted rows are nobody's first job."""
+    """Adopted rows are never the first job."""
     done = await submit(api, scope="year=2025", tags=["a"])
     failed = await submit(api, job_type="other")
     await submit(api, pipeline_id=done["pipeline_id"], job_type="later")
@@ -185,7 +185,7 @@ async def test_pipelines_are_listed_by_their_first_job(
     assert done["id"] in [p["first_id"] for p in begins]
 
 
-async def test_pages_of_pipelines_follow_each_other(api: httpx.AsyncClient) -> None:
+async def test_next_leads_through_all_pages_of_pipelines(api: httpx.AsyncClient) -> None:
     ids = [(await submit(api, scope=f"s{n}"))["id"] for n in range(5)]
     page = (await api.get("/v1/pipelines", params={"limit": 2, "q": "s"})).json()
     found = [p["first_id"] for p in page["pipelines"]]
@@ -196,7 +196,7 @@ async def test_pages_of_pipelines_follow_each_other(api: httpx.AsyncClient) -> N
 
 
 async def many(connection: Connection) -> None:
-    """30,000 pipelines, a gap, then one pipeline of 15,000 jobs and ten of one."""
+    """30,000 pipelines, a gap in the ids, one pipeline of 15,000 jobs, and ten pipelines of one job."""
     await connection.execute("set session_replication_role = replica")
     await connection.execute("insert into reactor.jobs (job_type) select 'old' from generate_series(1, 30000)")
     await connection.execute("alter table reactor.jobs alter id restart with 10000000")
@@ -207,8 +207,8 @@ async def many(connection: Connection) -> None:
     await connection.execute("analyze reactor.jobs")
 
 
-async def test_no_search_reads_the_whole_table_and_every_page_goes_on(connection: Connection) -> None:
-    """What a page looks through is bounded; it may be short, and the next one jumps the gaps that a prune leaves."""
+async def test_a_search_reads_a_bounded_part_of_the_table_per_page(connection: Connection) -> None:
+    """A page may be short; the next one skips gaps that a prune has left."""
     await many(connection)
     page = await list_pipelines(connection)
     assert [p["job_type"] for p in page.pipelines] == ["new"] * 10 + ["big"]
@@ -225,13 +225,13 @@ async def test_no_search_reads_the_whole_table_and_every_page_goes_on(connection
     assert await rows_read(connection, *arguments) < 45_000
 
 
-async def test_a_full_page_of_pipelines_reads_little(connection: Connection) -> None:
+async def test_a_full_page_of_pipelines_reads_few_rows(connection: Connection) -> None:
     await many(connection)
     assert await rows_read(connection, 30001, 51, None, None, None, None, None, None, None) < 1000
 
 
 async def rows_read(connection: Connection, *arguments: Any) -> int:
-    """How many rows and index entries of jobs the statement that lists pipelines looks at."""
+    """The number of rows and index entries of jobs that the statement for the list of pipelines reads."""
     await connection.execute("discard plans")
     plan = await connection.fetchval(
         f"explain (analyze, format json, timing off) {statements.LIST_PIPELINES}", *arguments
@@ -251,7 +251,7 @@ async def rows_read(connection: Connection, *arguments: Any) -> int:
     return total
 
 
-async def test_workers_and_queues_are_shown(api: httpx.AsyncClient, connection: Connection, worker: Worker) -> None:
+async def test_workers_and_queues_are_listed(api: httpx.AsyncClient, connection: Connection, worker: Worker) -> None:
     """D13: for operators."""
     running = await submit(api, queue="fast")
     await claim_one(connection, worker, running["id"])
@@ -283,7 +283,7 @@ async def test_workers_and_queues_are_shown(api: httpx.AsyncClient, connection: 
     assert (await api.get("/v1/workers")).json() == {"workers": []}
 
 
-async def test_schedules_are_shown(api: httpx.AsyncClient, connection: Connection) -> None:
+async def test_schedules_are_listed(api: httpx.AsyncClient, connection: Connection) -> None:
     await connection.execute(
         "insert into reactor.schedules (name, job_type, every, payload)"
         " values ('nightly', 'report', '1 day', '{\"a\": 1}')"
@@ -299,7 +299,7 @@ async def mounted(app: Starlette) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-async def test_below_a_prefix_every_address_has_it(mounted: httpx.AsyncClient) -> None:
+async def test_all_urls_contain_the_mount_prefix(mounted: httpx.AsyncClient) -> None:
     await mounted.post("/jobs-of/ours/v1/jobs", json={"job_type": "work"})
     made = await mounted.post("/jobs-of/ours/v1/jobs", json={"job_type": "work"})
     assert made.headers["location"].startswith("/jobs-of/ours/v1/jobs/")

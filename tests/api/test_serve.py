@@ -1,4 +1,4 @@
-"""The server: no client can hold it up, fill it or keep it from stopping, and its log holds no secret."""
+"""The server: no client can block it, exhaust it or delay its shutdown, and its log contains no secret."""
 
 import json
 import os
@@ -39,11 +39,11 @@ class Server:
         self.address = self.process.stdout.readline().strip()
         assert self.address, self.log
         self.port = int(self.address.rsplit(":", 1)[1])
-        # Whoever counts its open files wants those that it always has: the last is opened with the first request,
-        # and that request's own file is closed when the server's end of it has come.
+        # Tests compare the number of open files. The first request opens the last permanent one; reading to the end
+        # ensures that the server has closed the request's own.
         with self.connect() as connection:
             connection.sendall(head("/health/live", "Connection: close"))
-            assert everything(connection).startswith(b"HTTP/1.1 200 ")
+            assert read_all(connection).startswith(b"HTTP/1.1 200 ")
 
     @property
     def log(self) -> str:
@@ -54,8 +54,8 @@ class Server:
         return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """What is sent meanwhile has all come by the time that the server looks, however long we take."""
+    def suspended(self) -> Iterator[None]:
+        """Stops the process, so that everything sent in the block has arrived when the server reads."""
         self.process.send_signal(signal.SIGSTOP)
         os.waitpid(self.process.pid, os.WUNTRACED)
         yield
@@ -98,7 +98,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Server]]:
 
 @pytest.fixture(scope="module")
 def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that outlives a test: for those who look at nothing but their own connection."""
+    """A server shared by the tests that only check their own connection."""
     server = Server(tmp_path_factory.mktemp("hasty"), {}, {"head_seconds": 0.5})
     yield server
     server.process.kill()
@@ -112,8 +112,8 @@ def head(path: str, *lines: str, method: str = "GET") -> bytes:
     return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", *lines, "", ""]).encode()
 
 
-def everything(connection: socket.socket) -> bytes:
-    """What comes until the server closes."""
+def read_all(connection: socket.socket) -> bytes:
+    """All data until the server closes the connection."""
     parts = []
     with suppress(ConnectionResetError):
         while part := connection.recv(65536):
@@ -129,12 +129,10 @@ def many_files() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-# Connections that wait
+# Connection limits
 
 
-async def test_a_thousand_half_open_connections_hold_nobody_up_and_are_gone_afterwards(
-    start: Start, until: Until
-) -> None:
+async def test_a_thousand_half_open_connections_block_no_request_and_are_closed(start: Start, until: Until) -> None:
     """D13"""
     server = start(head_seconds=600)
     before = server.open_files
@@ -142,15 +140,15 @@ async def test_a_thousand_half_open_connections_hold_nobody_up_and_are_gone_afte
         a_thousand(server, connections)
         await until(lambda: server.open_files >= before + 1000)
         assert server.get("/health/live").status_code == 200
-        assert server.open_files >= before + 1000, "it was answered while all of them were waiting"
+        assert server.open_files >= before + 1000, "the response came while all of them were open"
 
     server = start(head_seconds=1)
     before = server.open_files
     with many_files(), ExitStack() as connections:
         began = time.monotonic()
         for number, connection in enumerate(a_thousand(server, connections)):
-            assert everything(connection)[:13] in (b"", b"HTTP/1.1 408 ")
-            assert number or time.monotonic() - began > 1, "they are given a second here"
+            assert read_all(connection)[:13] in (b"", b"HTTP/1.1 408 ")
+            assert number or time.monotonic() - began > 1, "the limit is one second"
         await until(lambda: server.open_files <= before)
 
 
@@ -163,15 +161,15 @@ def a_thousand(server: Server, connections: ExitStack) -> list[socket.socket]:
     return opened
 
 
-def test_a_head_that_does_not_end_is_answered_with_408(hasty: Server) -> None:
-    with hasty.held():
+def test_an_incomplete_head_is_a_408(hasty: Server) -> None:
+    with hasty.suspended():
         connection = hasty.connect()
         connection.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n")
     with connection:
-        assert everything(connection).startswith(b"HTTP/1.1 408 ")
+        assert read_all(connection).startswith(b"HTTP/1.1 408 ")
 
 
-def test_a_head_that_trickles_is_ended_too(hasty: Server) -> None:
+def test_a_head_that_trickles_times_out(hasty: Server) -> None:
     with hasty.connect() as connection:
         began = time.monotonic()
         connection.sendall(b"GET / HTTP/1.1\r\n")
@@ -185,38 +183,38 @@ def test_a_head_that_trickles_is_ended_too(hasty: Server) -> None:
         assert time.monotonic() - began < 20
 
 
-def test_a_connection_that_says_nothing_is_closed_without_a_word(hasty: Server) -> None:
+def test_a_silent_connection_is_closed_without_a_response(hasty: Server) -> None:
     with hasty.connect() as connection:
-        assert everything(connection) == b""
+        assert read_all(connection) == b""
 
 
-def test_a_second_request_on_a_connection_must_come_to_its_end_too(hasty: Server) -> None:
-    with hasty.held():
+def test_a_second_request_on_a_connection_has_the_same_time_limit(hasty: Server) -> None:
+    with hasty.suspended():
         connection = hasty.connect()
         connection.sendall(head("/health/live"))
     with connection:
         assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
         connection.sendall(b"GET / HT")
-        assert b"HTTP/1.1 408 " in everything(connection)
+        assert b"HTTP/1.1 408 " in read_all(connection)
 
 
-def test_connections_are_kept_for_further_requests(hasty: Server) -> None:
-    with hasty.held():
+def test_connections_are_kept_alive_between_requests(hasty: Server) -> None:
+    with hasty.suspended():
         connection = hasty.connect()
         connection.sendall(head("/health/live"))
     with connection:
         for number in range(3):
             if number:
-                time.sleep(1.1)  # the server has looked
+                time.sleep(1.1)  # the server has checked its connections
                 connection.sendall(head("/health/live"))
-            answer = b""
-            while not answer.endswith(b"}"):
-                answer += (part := connection.recv(65536))
-                assert part, "it was closed"
-            assert answer.startswith(b"HTTP/1.1 200 ")
+            response = b""
+            while not response.endswith(b"}"):
+                response += (part := connection.recv(65536))
+                assert part, "the connection was closed"
+            assert response.startswith(b"HTTP/1.1 200 ")
 
 
-def test_a_body_that_trickles_is_ended(start: Start) -> None:
+def test_a_body_that_trickles_times_out(start: Start) -> None:
     server = start(body_seconds=1)
     with server.connect() as connection:
         connection.sendall(head("/read", "Content-Length: 1000000", method="POST"))
@@ -228,9 +226,9 @@ def test_a_body_that_trickles_is_ended(start: Start) -> None:
         assert time.monotonic() - began < 20
 
 
-def test_a_body_that_trickles_on_after_the_answer_is_ended(hasty: Server) -> None:
-    """Uvicorn's own timer starts anew with every byte."""
-    with hasty.held():
+def test_a_body_that_trickles_after_the_response_times_out(hasty: Server) -> None:
+    """Uvicorn's own timer restarts with every byte."""
+    with hasty.suspended():
         connection = hasty.connect()
         connection.sendall(head("/nowhere", "Content-Length: 1000000", method="POST"))
     with connection:
@@ -243,18 +241,18 @@ def test_a_body_that_trickles_on_after_the_answer_is_ended(hasty: Server) -> Non
         assert time.monotonic() - began < 20
 
 
-def test_a_slow_but_steady_body_is_taken(start: Start) -> None:
+def test_a_slow_but_complete_body_is_accepted(start: Start) -> None:
     server = start()
     with server.connect() as connection:
         connection.sendall(head("/read", "Content-Length: 5", "Connection: close", method="POST"))
         for _ in range(5):
             time.sleep(0.1)
             connection.sendall(b"x")
-        assert everything(connection).endswith(b"\r\n\r\n5")
+        assert read_all(connection).endswith(b"\r\n\r\n5")
 
 
 @pytest.mark.parametrize("path", ["/flood", "/big?bytes=20000000"])
-async def test_a_client_that_does_not_read_is_given_up(start: Start, until: Until, path: str) -> None:
+async def test_a_client_that_does_not_read_is_disconnected(start: Start, until: Until, path: str) -> None:
     server = start(stall_seconds=1)
     before = server.open_files
     with server.connect(small=True) as connection:
@@ -272,26 +270,26 @@ async def test_closing_does_not_wait_for_a_client_that_does_not_read(start: Star
         await until(lambda: server.open_files <= before)
 
 
-async def test_an_endpoint_can_end_its_connection_at_once(start: Start, until: Until) -> None:
+async def test_an_endpoint_can_abort_its_connection(start: Start, until: Until) -> None:
     server = start()
     before = server.open_files
     with server.connect() as connection:
         connection.sendall(head("/abort"))
-        assert everything(connection) == b""
+        assert read_all(connection) == b""
         await until(lambda: server.open_files <= before)
 
 
-async def test_more_connections_than_allowed_are_refused_and_the_others_served(start: Start, until: Until) -> None:
+async def test_connections_over_the_limit_are_refused_and_the_others_served(start: Start, until: Until) -> None:
     server = start(connections=20, head_seconds=600, crowded_head_seconds=1)
     with ExitStack() as connections:
-        with server.held():
+        with server.suspended():
             *_, refused = [connections.enter_context(server.connect()) for _ in range(21)]
-        assert everything(refused).startswith(b"HTTP/1.1 503 ")
-        # Those who say nothing make room soon.
-        await until(lambda: _is_well(server))
+        assert read_all(refused).startswith(b"HTTP/1.1 503 ")
+        # Silent connections are closed soon.
+        await until(lambda: _is_live(server))
 
 
-def _is_well(server: Server) -> bool:
+def _is_live(server: Server) -> bool:
     with suppress(httpx.HTTPError):
         return server.get("/health/live").status_code == 200
     return False
@@ -313,21 +311,21 @@ def _is_well(server: Server) -> bool:
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     ],
 )
-async def test_what_is_no_http_is_refused_and_closed(hasty: Server, garbage: bytes, until: Until) -> None:
+async def test_invalid_http_is_rejected_and_the_connection_closed(hasty: Server, garbage: bytes, until: Until) -> None:
     with hasty.connect() as connection:
         with suppress(ConnectionError):
             connection.sendall(garbage)
-        answer = everything(connection)
-    assert not answer or answer.split()[1][:1] == b"4", answer[:100]
-    await until(lambda: _is_well(hasty))
+        response = read_all(connection)
+    assert not response or response.split()[1][:1] == b"4", response[:100]
+    await until(lambda: _is_live(hasty))
     assert "Traceback" not in hasty.log
     assert "exc_info" not in hasty.log
 
 
-# Stopping
+# Shutdown
 
 
-def test_a_client_that_does_not_read_keeps_no_server_from_stopping(start: Start) -> None:
+def test_a_client_that_does_not_read_does_not_delay_the_shutdown(start: Start) -> None:
     server = start()
     with server.connect(small=True) as connection:
         connection.sendall(head("/flood"))
@@ -337,7 +335,7 @@ def test_a_client_that_does_not_read_keeps_no_server_from_stopping(start: Start)
     assert "Traceback" not in server.log
 
 
-def test_clients_in_the_middle_of_anything_keep_no_server_from_stopping(start: Start) -> None:
+def test_clients_in_any_state_do_not_delay_the_shutdown(start: Start) -> None:
     server = start(close_seconds=600, stall_seconds=600)
     with ExitStack() as connections:
         for sent in (
@@ -354,7 +352,7 @@ def test_clients_in_the_middle_of_anything_keep_no_server_from_stopping(start: S
         ):
             connection = connections.enter_context(server.connect(small=True))
             connection.sendall(sent)
-            # Until it has been seen to.
+            # The server has processed what was sent before.
             assert server.get("/health/live").status_code == 200
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(30) == 0
@@ -362,10 +360,10 @@ def test_clients_in_the_middle_of_anything_keep_no_server_from_stopping(start: S
     assert '"exception"' not in server.log
 
 
-# Who it was
+# Callers and secrets
 
 
-def test_forwarded_addresses_are_believed_only_if_uvicorn_was_told(
+def test_forwarded_addresses_are_trusted_only_from_configured_proxies(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D13"""
@@ -376,17 +374,17 @@ def test_forwarded_addresses_are_believed_only_if_uvicorn_was_told(
     assert start(TOKENS=entry).get("/who", headers=headers).json() == ["vera", "10.1.2.3"]
 
 
-def test_pods_with_one_secret_take_each_others_stream_tokens(start: Start) -> None:
+def test_servers_with_the_same_secret_accept_each_others_stream_tokens(start: Start) -> None:
     """D13"""
     token, entry = make_token("vera", [Permission.VIEW])
     one, other = (start(TOKENS=entry, SECRET="s" * 32) for _ in range(2))
     minted = one.mint(token)
-    # Let in, it explodes.
+    # An accepted token reaches the handler, which fails with a 500.
     assert other.get("/explode-in-a-stream", params={"token": minted}).status_code == 500
     assert other.get("/explode-in-a-stream", params={"token": minted + "x"}).status_code == 401
 
 
-async def test_the_log_holds_no_secret_whatever_goes_wrong(start: Start, tmp_path: Path, until: Until) -> None:
+async def test_the_log_contains_no_secret_after_any_error(start: Start, tmp_path: Path, until: Until) -> None:
     """D13"""
     token, entry = make_token("vera", [Permission.VIEW])
     file = tmp_path / "tokens"
@@ -404,9 +402,9 @@ async def test_the_log_holds_no_secret_whatever_goes_wrong(start: Start, tmp_pat
     for broken in (f"GET /{token} HTTP/9\r\nAuthorization: Bearer {token}\r\n\r\n", f"{token}\r\n\r\n"):
         with server.connect() as connection:
             connection.sendall(broken.encode())
-            everything(connection)
+            read_all(connection)
     file.write_text(f"vera:view:{token}\n{token}\n")
-    await until(lambda: server.get("/explode", headers=bearer).content and "tokens file is broken" in server.log)
+    await until(lambda: server.get("/explode", headers=bearer).content and "tokens file is invalid" in server.log)
     assert "it exploded" in server.log
     server.process.send_signal(signal.SIGTERM)
     server.process.wait(30)

@@ -1,4 +1,4 @@
-"""How many statements a request sends does not depend on how much there is to show."""
+"""The number of statements per request does not depend on the number of rows."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,18 +13,18 @@ from reactor.database.connection import Connection
 
 @pytest.fixture
 def sent(app: Starlette, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What requests sent to the database."""
+    """The statements that requests have sent to the database."""
     texts: list[str] = []
-    edge = app.state.edge
-    original = edge.connection
+    state = app.state.reactor
+    original = state.connection
 
     @asynccontextmanager
-    async def listened() -> AsyncIterator[Connection]:
+    async def logged_connection() -> AsyncIterator[Connection]:
         async with original() as connection:
             with connection.query_logger(lambda record: texts.append(record.query)):
                 yield connection
 
-    monkeypatch.setattr(edge, "connection", listened)
+    monkeypatch.setattr(state, "connection", logged_connection)
     return texts
 
 
@@ -42,7 +42,7 @@ PATHS = (
 )
 
 
-async def test_every_look_sends_as_many_statements_for_fifty_rows_as_for_one(
+async def test_every_get_sends_one_statement_for_one_row_and_for_fifty(
     api: httpx.AsyncClient, connection: Connection, sent: list[str]
 ) -> None:
     """J10: no N+1."""
@@ -85,16 +85,16 @@ async def test_every_look_sends_as_many_statements_for_fifty_rows_as_for_one(
         numbers = {}
         for path in PATHS:
             sent.clear()
-            answer = await api.get(path.format(**named))
-            assert answer.status_code == 200
-            assert count == 1 or len(answer.content) > 2000 or path in ("/v1/drain", "/v1/jobs/{job}/why")
+            response = await api.get(path.format(**named))
+            assert response.status_code == 200
+            assert count == 1 or len(response.content) > 2000 or path in ("/v1/drain", "/v1/jobs/{job}/why")
             numbers[path] = len(sent)
         counts.append(numbers)
     assert counts[0] == counts[1]
     assert set(counts[0].values()) == {1}
 
 
-async def test_a_submitted_pipeline_takes_as_many_statements_as_one_job(
+async def test_a_pipeline_of_fifty_jobs_takes_as_many_statements_as_one_job(
     api: httpx.AsyncClient, sent: list[str]
 ) -> None:
     counts = []

@@ -1,4 +1,4 @@
-"""Submitting over HTTP: once only where that was asked for, refused where something is in the way."""
+"""Submitting over HTTP: idempotency keys, exclusive scopes, draining, pipelines and their errors."""
 
 import asyncio
 from typing import Any
@@ -19,8 +19,8 @@ async def count(connection: Connection) -> int:
     return number
 
 
-async def test_a_job_is_accepted_with_everything_that_can_be_said(api: httpx.AsyncClient) -> None:
-    """F1, J1: 202, and where to look at it."""
+async def test_a_job_is_accepted_with_all_fields(api: httpx.AsyncClient) -> None:
+    """F1, J1: 202 with the job's location."""
     pipeline = str(uuid4())
     sent = {
         "job_type": "csv_ingest",
@@ -36,19 +36,19 @@ async def test_a_job_is_accepted_with_everything_that_can_be_said(api: httpx.Asy
         "exclusive": True,
         "idempotency_key": "k",
     }
-    answer = await api.post("/v1/jobs", json=sent)
-    assert answer.status_code == 202
-    made = answer.json()
-    assert answer.headers["location"] == f"/v1/jobs/{made['id']}"
+    response = await api.post("/v1/jobs", json=sent)
+    assert response.status_code == 202
+    made = response.json()
+    assert response.headers["location"] == f"/v1/jobs/{made['id']}"
     assert made == {"id": made["id"], "pipeline_id": pipeline, "outcome": "created"}
-    job = (await api.get(answer.headers["location"])).json()
+    job = (await api.get(response.headers["location"])).json()
     assert {name: job[name] for name in sent} == sent | {"run_after": "2999-01-31T06:00:00Z"}
 
 
-async def test_the_same_key_again_is_answered_with_the_job_that_there_is(
+async def test_a_repeated_idempotency_key_returns_the_existing_job(
     api: httpx.AsyncClient, connection: Connection
 ) -> None:
-    """J7: the same range again within 24 h; whatever has become of it, unless it was cancelled."""
+    """J7: the same range again within 24 h, in whatever state the job is, unless it was cancelled."""
     sent = {"job_type": "work", "idempotency_key": "2026-01"}
     first = await api.post("/v1/jobs", json=sent)
     again = await api.post("/v1/jobs", json=sent)
@@ -59,7 +59,7 @@ async def test_the_same_key_again_is_answered_with_the_job_that_there_is(
     assert (await api.post("/v1/jobs", json=sent)).status_code == 202
 
 
-async def test_a_busy_exclusive_scope_is_a_conflict_that_shows_who_is_in_the_way(
+async def test_a_busy_exclusive_scope_is_a_409_with_the_blocking_job(
     api: httpx.AsyncClient, connection: Connection
 ) -> None:
     """F1, J6: table locked by another job, one simulation at a time: 409 with that job's details."""
@@ -75,10 +75,10 @@ async def test_a_busy_exclusive_scope_is_a_conflict_that_shows_who_is_in_the_way
 
 
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/pipelines"])
-async def test_while_draining_nothing_is_taken_in_but_a_repeated_key_is_answered(
+async def test_draining_rejects_new_jobs_but_returns_those_of_repeated_keys(
     api: httpx.AsyncClient, connection: Connection, path: str
 ) -> None:
-    """F1: drain mode is 503; whoever lost the first answer gets it all the same."""
+    """F1: drain mode is 503; a client that lost the first response still gets its job."""
     job = {"job_type": "work", "idempotency_key": "k"}
     sent: dict[str, Any] = job if path == "/v1/jobs" else {"jobs": [{"job_type": "other"}, job]}
     first = await api.post(path, json=sent)
@@ -94,7 +94,7 @@ async def test_while_draining_nothing_is_taken_in_but_a_repeated_key_is_answered
     assert (await api.post(path, json=other if path == "/v1/jobs" else {"jobs": [other]})).status_code == 202
 
 
-async def test_a_key_whose_window_is_over_does_not_answer_while_draining(
+async def test_an_expired_idempotency_key_is_rejected_while_draining(
     api: httpx.AsyncClient, connection: Connection
 ) -> None:
     await api.post("/v1/jobs", json={"job_type": "work", "idempotency_key": "k"})
@@ -103,18 +103,16 @@ async def test_a_key_whose_window_is_over_does_not_answer_while_draining(
     assert (await api.post("/v1/jobs", json={"job_type": "work", "idempotency_key": "k"})).status_code == 503
 
 
-async def test_whoever_is_turned_away_by_a_drain_has_created_nothing(
-    api: httpx.AsyncClient, connection: Connection
-) -> None:
-    """Submitters go on all the while; there are as many jobs as were accepted."""
+async def test_requests_rejected_by_a_drain_create_nothing(api: httpx.AsyncClient, connection: Connection) -> None:
+    """Clients submit during the drain; there are as many jobs as accepted requests."""
 
-    async def submit_on() -> int:
+    async def submit_until_rejected() -> int:
         number = 0
         while (await api.post("/v1/jobs", json={"job_type": "work"})).status_code == 202:
             number += 1
         return number
 
-    submitters = [asyncio.create_task(submit_on()) for _ in range(4)]
+    submitters = [asyncio.create_task(submit_until_rejected()) for _ in range(4)]
     while await count(connection) < 20:
         await asyncio.sleep(0.001)
     assert (await api.post("/v1/drain", json={"on": True})).status_code == 200
@@ -122,10 +120,10 @@ async def test_whoever_is_turned_away_by_a_drain_has_created_nothing(
     assert await count(connection) == accepted
 
 
-async def test_a_pipeline_goes_in_with_names_places_and_ids(api: httpx.AsyncClient, connection: Connection) -> None:
-    """F2: one call, all or nothing."""
+async def test_dependencies_can_refer_to_names_numbers_and_ids(api: httpx.AsyncClient, connection: Connection) -> None:
+    """F2: one request, all or nothing."""
     older = (await api.post("/v1/jobs", json={"job_type": "work"})).json()["id"]
-    answer = await api.post(
+    response = await api.post(
         "/v1/pipelines",
         json={
             "jobs": [
@@ -135,9 +133,9 @@ async def test_a_pipeline_goes_in_with_names_places_and_ids(api: httpx.AsyncClie
             ]
         },
     )
-    assert answer.status_code == 202, answer.text
-    made = answer.json()
-    assert answer.headers["location"] == f"/v1/pipelines/{made['pipeline_id']}"
+    assert response.status_code == 202, response.text
+    made = response.json()
+    assert response.headers["location"] == f"/v1/pipelines/{made['pipeline_id']}"
     ids = made["jobs"]
     assert list(ids) == ["sum", "read", "#3"]
     edges = await connection.fetch("select job_id, depends_on, needs from reactor.dependencies order by 1, 2")
@@ -156,7 +154,7 @@ async def test_a_pipeline_goes_in_with_names_places_and_ids(api: httpx.AsyncClie
     [
         ([{"job_type": "a", "name": "x"}, {"job_type": "b", "name": "x"}], "jobs[1].name"),
         ([{"job_type": "a", "name": "#1"}], "jobs[0].name"),
-        ([{"job_type": "a", "depends_on": ["nobody"]}], "jobs[0].depends_on[0]"),
+        ([{"job_type": "a", "depends_on": ["missing"]}], "jobs[0].depends_on[0]"),
         ([{"job_type": "a", "name": "x", "depends_on": ["x"]}], "jobs[0].depends_on[0]"),
         ([{"job_type": "a", "depends_on": [1, {"job": 1, "needs": "finished"}]}], "jobs[0].depends_on[1]"),
         ([{"job_type": "a", "depends_on": [{"job": 1, "needs": "luck"}]}], "jobs[0].depends_on[0].needs"),
@@ -174,7 +172,7 @@ async def test_a_pipeline_goes_in_with_names_places_and_ids(api: httpx.AsyncClie
         ([], "jobs"),
     ],
 )
-async def test_a_pipeline_that_can_not_be_is_refused_by_field(
+async def test_an_invalid_pipeline_is_rejected_with_the_field(
     api: httpx.AsyncClient, connection: Connection, jobs: list[Any], field: str
 ) -> None:
     refused = await api.post("/v1/pipelines", json={"jobs": jobs})
@@ -183,8 +181,8 @@ async def test_a_pipeline_that_can_not_be_is_refused_by_field(
     assert await count(connection) == 0
 
 
-async def test_what_only_the_database_sees_is_refused_too(api: httpx.AsyncClient, connection: Connection) -> None:
-    """J11: constraint violated: refused with its reason, and nothing was created."""
+async def test_errors_that_only_the_database_detects_are_422(api: httpx.AsyncClient, connection: Connection) -> None:
+    """J11: constraint violated: rejected with the reason, and nothing was created."""
     refused = await api.post("/v1/pipelines", json={"jobs": [{"job_type": "a", "depends_on": [4711]}]})
     assert refused.status_code == 422
     assert "no job 4711" in refused.text
@@ -192,19 +190,19 @@ async def test_what_only_the_database_sees_is_refused_too(api: httpx.AsyncClient
     assert await count(connection) == 0
 
 
-async def test_ten_thousand_jobs_go_in_at_once(api: httpx.AsyncClient) -> None:
+async def test_ten_thousand_jobs_are_accepted_in_one_request(api: httpx.AsyncClient) -> None:
     jobs = [
         {"job_type": "a", "depends_on": [] if n % 100 == 0 else [f"j{n - 1}"], "name": f"j{n}"} for n in range(10000)
     ]
-    answer = await api.post("/v1/pipelines", json={"jobs": jobs}, timeout=60)
-    assert (answer.status_code, len(answer.json()["jobs"])) == (202, 10000)
-    found = (await api.get(answer.headers["location"])).json()
-    assert [job["id"] for job in found["jobs"]] == sorted(answer.json()["jobs"].values())
+    response = await api.post("/v1/pipelines", json={"jobs": jobs}, timeout=60)
+    assert (response.status_code, len(response.json()["jobs"])) == (202, 10000)
+    found = (await api.get(response.headers["location"])).json()
+    assert [job["id"] for job in found["jobs"]] == sorted(response.json()["jobs"].values())
     too_many = await api.post("/v1/pipelines", json={"jobs": [{"job_type": "a"}] * 10001})
     assert too_many.status_code == 422
 
 
-async def test_a_locked_row_is_waited_for_and_then_answered_503(
+async def test_a_locked_table_is_a_503_after_a_short_wait(
     api: httpx.AsyncClient, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """J11: database locked: 503."""
@@ -218,9 +216,9 @@ async def test_a_locked_row_is_waited_for_and_then_answered_503(
 @pytest.mark.parametrize(
     ("fields", "field"), [({"idempotency_key": "k"}, "idempotency_key"), ({"scope": "s", "exclusive": True}, "scope")]
 )
-async def test_jobs_of_one_pipeline_that_exclude_each_other_are_refused(
+async def test_jobs_of_one_pipeline_that_exclude_each_other_are_rejected(
     api: httpx.AsyncClient, connection: Connection, fields: dict[str, Any], field: str
 ) -> None:
-    answer = await api.post("/v1/pipelines", json={"jobs": [{"job_type": "work"} | fields] * 2})
-    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, f"jobs[1].{field}")
+    response = await api.post("/v1/pipelines", json={"jobs": [{"job_type": "work"} | fields] * 2})
+    assert (response.status_code, response.json()["errors"][0]["field"]) == (422, f"jobs[1].{field}")
     assert await connection.fetchval("select count(*) from reactor.jobs") == 0

@@ -201,7 +201,7 @@ async def test_mistakes_in_a_pipeline_are_told_before_anything_is_sent(connectio
     with pytest.raises(JobInvalid, match="another pipeline"):
         Pipeline().job("here", after=[other])
     with pytest.raises(JobInvalid, match="colour"):
-        Pipeline().job("here", colour="red")
+        Pipeline().job("here", colour="red")  # type: ignore[call-arg]  # the mistake
 
 
 @pytest.mark.parametrize(

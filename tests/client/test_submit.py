@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, get_type_hints
 from uuid import uuid4
 
 import asyncpg
@@ -13,7 +13,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from reactor import JobState, NewJob, ReactorError, submit, submit_many
+from reactor import JobOptions, JobState, NewJob, ReactorError, submit, submit_many
 from reactor.database.connection import Connection, connect
 from reactor.errors import DriverUnknown, JobInvalid
 
@@ -48,6 +48,12 @@ async def test_everything_a_producer_can_say_arrives(connection: Connection) -> 
     assert (row["queue"], row["priority"], row["run_after"], row["max_attempts"]) == ("reports", -3, later, 7)
     assert (row["timeout_seconds"], row["tags"], row["scope"], row["exclusive"]) == (2.5, ["a", "b"], "year=2026", True)
     assert row["state"] == JobState.PENDING
+
+
+def test_the_options_are_the_optional_fields_of_a_new_job() -> None:
+    fields = get_type_hints(NewJob)
+    assert get_type_hints(JobOptions) == {name: fields[name] for name in fields if name not in ("job_type", "payload")}
+    assert not JobOptions.__required_keys__
 
 
 async def test_a_bare_insert_is_all_a_service_needs(connection: Connection) -> None:

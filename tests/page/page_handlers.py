@@ -1,4 +1,4 @@
-"""Handlers for the pod behind browser tests and screenshots: something to look at, at the pace the payload says."""
+"""Handlers for the browser tests and screenshots. The payload sets their duration."""
 
 import asyncio
 import random
@@ -19,7 +19,7 @@ async def fetch(job: Job, ctx: Context) -> dict[str, Any]:
 
 @register("forecast.region")
 async def forecast(job: Job, ctx: Context) -> dict[str, Any]:
-    """Fails as often as its payload says, then goes on."""
+    """Fails as often as its payload says, then succeeds."""
     if job.attempts <= int(job.payload.get("failures", 0)):
         raise Retry(job.payload.get("error", "The solver did not converge after 200 iterations."), after=0.2)
     await _advance(ctx, seconds(job), "hours computed")
@@ -54,11 +54,11 @@ async def partly(job: Job) -> Partial:
 
 @register("say")
 async def say(job: Job, ctx: Context) -> None:
-    """Says what it was told to, everywhere where something can be said; then fails with it."""
-    words = job.payload["words"]
-    await ctx.progress(0.5, words)
-    await ctx.steps([[Step(f"{words}/a", _quick), Step(f"{words}/b", _quick)]])
-    raise Fail(words)
+    """Puts the text of its payload into a message, step names and an error."""
+    text = job.payload["text"]
+    await ctx.progress(0.5, text)
+    await ctx.steps([[Step(f"{text}/a", _do_nothing), Step(f"{text}/b", _do_nothing)]])
+    raise Fail(text)
 
 
 @register("check.station", max_attempts=1)
@@ -73,12 +73,12 @@ async def noop() -> None:
     pass
 
 
-async def _quick() -> None:
+async def _do_nothing() -> None:
     pass
 
 
-async def _advance(ctx: Context, total: float, what: str) -> None:
+async def _advance(ctx: Context, total: float, unit: str) -> None:
     parts = max(1, int(total * 5))
     for part in range(parts):
-        await ctx.progress(part / parts, f"{part} of {parts} {what}")
+        await ctx.progress(part / parts, f"{part} of {parts} {unit}")
         await asyncio.sleep(total / parts)

@@ -1,4 +1,4 @@
-"""Makes the pictures in docs/images from a real run: `make screenshots`. Needs Chromium."""
+"""Takes the screenshots in docs/images from a real run: `make screenshots`. Needs Chromium."""
 
 import asyncio
 import random
@@ -18,8 +18,8 @@ IMAGES = Path(__file__).parents[2] / "docs" / "images"
 REGIONS = ("alps", "baltic", "benelux", "iberia", "nordics")
 DAYS = [f"2026-01-{day:02}" for day in range(1, 32)]
 MODELS = ["aurora", "boreas", "cirrus", "dune"]
-# What really ran in a few seconds is moved into the hour before, as if it had been an ordinary hour.
-AN_HOUR = """
+# Spreads jobs that ran within seconds over the past hour.
+SPREAD_OVER_AN_HOUR = """
 update reactor.jobs j
 set created_at = created_at - moved, started_at = started_at - moved, finished_at = finished_at - moved
 from (
@@ -75,7 +75,7 @@ def station() -> NewJob:
     return NewJob(job_type="check.station", payload={"failures": int(random.random() < 0.01)})
 
 
-async def picture(browser: Browser, site: Site, name: str, query: str, **options: Any) -> None:
+async def take_screenshot(browser: Browser, site: Site, name: str, query: str, **options: Any) -> None:
     click = options.pop("click", None)
     after = options.pop("after", None)
     pause = options.pop("pause", 1200)
@@ -93,30 +93,30 @@ async def picture(browser: Browser, site: Site, name: str, query: str, **options
     await context.close()
 
 
-async def take(browser: Browser, site: Site) -> None:
+async def take_all(browser: Browser, site: Site) -> None:
     found = await fill(site)
     phone = {"viewport": {"width": 390, "height": 760}, "device_scale_factor": 1.5}
     while not await site.fetch(
         "select bool_and(finished_at is not null) from reactor.jobs where job_type = 'check.station'"
     ):
         await asyncio.sleep(0.1)
-    await site.fetch(AN_HOUR)
+    await site.fetch(SPREAD_OVER_AN_HOUR)
     running = f"?pipeline={found['running']}"
     ready = "select count(*) >= 2 from reactor.jobs where pipeline_id = $1::text::uuid and state = 'completed'"
     while not await site.fetch(ready, found["running"]):
         await asyncio.sleep(0.1)
-    await picture(browser, site, "pipeline", running, click="baltic")
-    await picture(browser, site, "pipeline-dark", running, color_scheme="dark")
-    await picture(browser, site, "pipeline-phone", f"{running}&tab=timeline", **phone)
+    await take_screenshot(browser, site, "pipeline", running, click="baltic")
+    await take_screenshot(browser, site, "pipeline-dark", running, color_scheme="dark")
+    await take_screenshot(browser, site, "pipeline-phone", f"{running}&tab=timeline", **phone)
     overview = {"viewport": {"width": 1280, "height": 1000}, "after": ".tile", "pause": 11000}
-    await picture(browser, site, "overview", "?view=overview", **overview)
-    await picture(browser, site, "pipelines", "")
-    await picture(browser, site, "pipelines-phone", "", color_scheme="dark", **phone)
-    await picture(browser, site, "steps", f"?pipeline={found['steps']}", click="simulate.year")
-    await picture(browser, site, "timeline", f"{running}&tab=timeline")
-    await picture(browser, site, "errors", f"?pipeline={found['failed']}&tab=errors", color_scheme="dark")
+    await take_screenshot(browser, site, "overview", "?view=overview", **overview)
+    await take_screenshot(browser, site, "pipelines", "")
+    await take_screenshot(browser, site, "pipelines-phone", "", color_scheme="dark", **phone)
+    await take_screenshot(browser, site, "steps", f"?pipeline={found['steps']}", click="simulate.year")
+    await take_screenshot(browser, site, "timeline", f"{running}&tab=timeline")
+    await take_screenshot(browser, site, "errors", f"?pipeline={found['failed']}&tab=errors", color_scheme="dark")
     many = await submit_many(site)
-    await picture(browser, site, "folded", f"?pipeline={many}", color_scheme="dark", pause=3000)
+    await take_screenshot(browser, site, "folded", f"?pipeline={many}", color_scheme="dark", pause=3000)
 
 
 async def main() -> None:
@@ -128,7 +128,7 @@ async def main() -> None:
         await databases.prepare()
         async with async_playwright() as playwright, site_on(databases, folder, works=True) as site:
             browser = await playwright.chromium.launch(executable_path=shutil.which("chromium"), args=CHROMIUM_FLAGS)
-            await take(browser, site)
+            await take_all(browser, site)
             await browser.close()
         await databases.remove()
     shutil.rmtree(folder)

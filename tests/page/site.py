@@ -1,4 +1,4 @@
-"""What the page's tests look at: a server and a pod as processes, a watched browser tab, somebody else's page."""
+"""For the tests of the page: a server and a pod as processes, a browser tab that reports errors, another site."""
 
 import asyncio
 import os
@@ -68,10 +68,10 @@ class Site:
 
     @contextmanager
     def port_kept(self) -> Iterator[None]:
-        """Nobody else on this machine is given the port of a server that was stopped."""
-        with socket.socket() as keeper:
-            keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            keeper.bind(("127.0.0.1", int(self._port)))
+        """Keeps other processes from getting the port of a server that was stopped."""
+        with socket.socket() as holder:
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            holder.bind(("127.0.0.1", int(self._port)))
             yield
 
     def end(self) -> None:
@@ -79,15 +79,15 @@ class Site:
             self.stop(name)
 
     async def submit(self, jobs: Sequence[NewJob], edges: Edges = ()) -> str:
-        """The pipeline's id. `edges`: (position of the job that waits, position of the one it waits for)."""
+        """Returns the pipeline's id. `edges`: (position of a job, position of the job that it depends on)."""
         pipeline = uuid4()
         async with connect(self.url, name="test") as connection, connection.transaction():
             made = await submit_many(connection, [replace(job, pipeline_id=pipeline) for job in jobs])
             await connection.execute(
                 "insert into reactor.dependencies (job_id, depends_on) "
                 "select * from unnest($1::bigint[], $2::bigint[])",
-                [made[later].id for later, _ in edges],
-                [made[earlier].id for _, earlier in edges],
+                [made[job].id for job, _ in edges],
+                [made[dependency].id for _, dependency in edges],
             )
         return str(pipeline)
 
@@ -127,20 +127,20 @@ async def site_on(databases: Databases, folder: Path, *, works: bool, **settings
 
 
 class Tab:
-    """A page that is watched: whatever breaks the policy or complains fails the test."""
+    """A browser page. Errors in its console and violations of its content security policy fail the test."""
 
     def __init__(self, page: Page, base: str) -> None:
         self.page = page
         self.base = base
-        self.complaints: list[str] = []
-        page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
-        page.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
-        page.on("console", lambda said: self._console(said.type, said.text))
+        self.errors: list[str] = []
+        page.on("pageerror", lambda error: self.errors.append(f"error: {error}"))
+        page.on("dialog", lambda dialog: self.errors.append(f"dialog: {dialog.message}"))
+        page.on("console", lambda message: self._on_console(message.type, message.text))
 
-    def _console(self, kind: str, text: str) -> None:
-        # A server that is away or refuses is the subject of tests, and no fault of the page.
+    def _on_console(self, kind: str, text: str) -> None:
+        # Tests stop servers and let them refuse: the browser reports that too, and it is not an error of the page.
         if kind in ("error", "warning") and "ERR_" not in text and "responded with a status" not in text:
-            self.complaints.append(f"{kind}: {text}")
+            self.errors.append(f"{kind}: {text}")
 
     async def open(self, query: str = "") -> "Tab":
         await self.page.goto(self.base + query)
@@ -167,7 +167,7 @@ document.addEventListener("securitypolicyviolation", ({ violatedDirective, block
 
 
 class Host:
-    """Somebody else's page, on an origin of its own."""
+    """Another site, on an origin of its own."""
 
     def __init__(self) -> None:
         self.pages: dict[str, str] = {}

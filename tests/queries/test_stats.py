@@ -1,6 +1,7 @@
 """How jobs have fared: by type and state, and over time."""
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -17,15 +18,20 @@ from reactor.lifecycle.lease import Worker
 from reactor.lifecycle.settle import settle
 from reactor.outcome import Completed, Ending, Errored, Failed, Outcome
 from reactor.queries.stats import bucket_seconds, history, stats
-from reactor_http.app import create_app
+from tests.support.http_app import make_app, patient
+
+
+@asynccontextmanager
+async def client_of(app: Starlette) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+        yield client
+    await app.state.reactor.close()
 
 
 @pytest.fixture
 async def client(database: str) -> AsyncIterator[httpx.AsyncClient]:
-    app: Starlette = create_app(database)
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+    async with client_of(make_app(database)) as client:
         yield client
-    await app.state.edge.close()
 
 
 async def run_all(connection: Connection, worker: Worker, outcome: Outcome) -> list[int]:
@@ -215,19 +221,16 @@ async def test_what_can_not_be_asked_is_refused_by_name(client: httpx.AsyncClien
     assert answer.json()["errors"][0]["field"] in query
 
 
-async def test_who_asks_again_at_once_gets_the_same_answer(
-    client: httpx.AsyncClient, connection: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("reactor_http.api.stats._KEPT_SECONDS", 60)
-    assert (await client.get("/v1/stats?days=3")).json()["types"] == []
-    await insert(connection)
-    assert (await client.get("/v1/stats?days=3")).json()["types"] == []
-    assert len((await client.get("/v1/stats?days=4")).json()["types"]) == 1
+async def test_repeated_requests_for_statistics_share_a_cached_response(database: str, connection: Connection) -> None:
+    async with client_of(make_app(database, timings=patient(stats_cache_seconds=60))) as client:
+        assert (await client.get("/v1/stats?days=3")).json()["types"] == []
+        await insert(connection)
+        assert (await client.get("/v1/stats?days=3")).json()["types"] == []
+        assert len((await client.get("/v1/stats?days=4")).json()["types"]) == 1
 
 
 async def test_a_database_that_is_away_is_told_as_such() -> None:
-    app = create_app("postgresql://nobody@127.0.0.1:1/x")
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+    async with client_of(make_app("postgresql://nobody@127.0.0.1:1/x")) as client:
         answer = await client.get("/v1/stats")
     assert answer.status_code == 503
     assert answer.headers["retry-after"]

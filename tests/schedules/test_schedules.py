@@ -4,19 +4,19 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, get_type_hints
 
 import asyncpg
 import pytest
 
-from reactor import Job, Registry
+from reactor import Job, Registry, ScheduleOptions
 from reactor.database.connection import Connection, connect
 from reactor.errors import ScheduleInvalid, ScheduleTwice, ScheduleUnknown, TimingInvalid
 from reactor.operate.audit import Operator
 from reactor.operate.schedules import disable, enable, list_schedules, remove, run
 from reactor.pod.in_process import Reactor
 from reactor.schedules.cron import read_timing
-from reactor.schedules.declaration import declare
+from reactor.schedules.declaration import Schedule, declare
 from reactor.schedules.run_due import plan, tick
 
 Until = Callable[..., Awaitable[Any]]
@@ -446,6 +446,14 @@ async def test_declared_schedules_are_written_once_and_operators_switches_stay(
     often = await read(connection, "often")
     assert (often["every"], often["scope"], often["exclusive"]) == (timedelta(minutes=5), "x", True)
     assert often["next_run_at"] is not None, "what is declared no more stays"
+
+
+def test_the_options_are_the_optional_fields_of_a_schedule() -> None:
+    fields = get_type_hints(Schedule)
+    assert get_type_hints(ScheduleOptions) == {
+        name: fields[name] for name in fields if name not in ("name", "job_type")
+    }
+    assert not ScheduleOptions.__required_keys__
 
 
 @pytest.mark.parametrize(

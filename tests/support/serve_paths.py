@@ -1,4 +1,4 @@
-"""A server as `reactor serve` starts it, in a process of its own, with some more paths that misbehave."""
+"""A server as `reactor serve` starts it, in a process of its own, with additional paths that misbehave."""
 
 import asyncio
 import json
@@ -15,14 +15,14 @@ from starlette.routing import Route
 
 from reactor.log import configure_logging
 from reactor.settings import read_settings
-from reactor_http.api.access import Permission, caller, needs, operator, stream_caller
+from reactor_http.api.access import Permission, authorize_stream, caller, operator, require
 from reactor_http.app import create_app
 from reactor_http.server.connection_limits import ABORT, Limits
 from reactor_http.server.serve import serve_app
 
 
 class MachineClock:
-    """There is no database here to ask for the time."""
+    """Used instead of the database's clock: this server has no database."""
 
     async def now(self) -> float:
         return time.time()
@@ -34,7 +34,7 @@ async def explode(request: Request) -> Response:
 
 
 async def explode_in_a_stream(request: Request) -> Response:
-    await stream_caller(request, None)
+    await authorize_stream(request, None)
     return await explode(request)
 
 
@@ -47,12 +47,12 @@ async def read(request: Request) -> Response:
 
 
 async def flood(request: Request) -> Response:
-    """Says more than anybody reads."""
+    """Sends without end."""
 
     async def lines() -> AsyncIterator[bytes]:
         while True:
             yield b"x" * 100_000
-            # Sending to a client that is gone does not wait for anything.
+            # Sending to a disconnected client does not yield to the event loop.
             await anyio.lowlevel.checkpoint()
 
     return StreamingResponse(lines())
@@ -72,11 +72,11 @@ async def abort(request: Request) -> Response:
 async def main() -> None:
     settings = read_settings()
     app = create_app("postgresql://nobody@127.0.0.1:1/nothing", settings)
-    app.state.edge.clock = MachineClock()
+    app.state.reactor.clock = MachineClock()
     app.router.routes[:0] = [
-        Route("/explode", needs(Permission.VIEW, explode), methods=["GET", "POST"]),
+        Route("/explode", require(Permission.VIEW, explode), methods=["GET", "POST"]),
         Route("/explode-in-a-stream", explode_in_a_stream),
-        Route("/who", needs(Permission.VIEW, who)),
+        Route("/who", require(Permission.VIEW, who)),
         Route("/read", read, methods=["POST"]),
         *(Route(f"/{path.__name__}", path) for path in (flood, big, abort)),
     ]

@@ -1,4 +1,4 @@
-"""A browser's side of a stream, for tests: what it was sent, and what it holds after it."""
+"""A client of streams that behaves like a browser: it keeps the received state and resumes by cursor."""
 
 import json
 import ssl
@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-# Reading the machine's certificates anew for every client would take most of a test's time.
+# Shared, because reading the machine's certificates for every client would take most of a test's time.
 _CONTEXT = ssl.create_default_context()
 
 
@@ -53,7 +53,7 @@ async def open_stream(
 
 @dataclass
 class Watcher:
-    """Takes a batch as a whole: what was cut off before its cursor came will come again."""
+    """Applies whole batches: one that is cut off before its cursor will be sent again."""
 
     path: str
     last_id: str | None = None
@@ -61,14 +61,14 @@ class Watcher:
     jobs: dict[int, dict[str, Any]] = field(default_factory=dict)
     steps: dict[tuple[int, str], dict[str, Any]] = field(default_factory=dict)
     repeated: list[Event] = field(default_factory=list)
-    """Rows that came again although nothing in them was new."""
+    """Rows that were sent again unchanged."""
     resets: int = 0
     batches: int = 0
     ended: bool = False
     status: int = 0
 
     async def follow(self, address: str, **options: Any) -> None:
-        """Until the stream ends."""
+        """Reads until the stream ends."""
         async with open_stream(address, self.path, self.last_id, **options) as response:
             self.status = response.status_code
             batch: list[Event] = []
@@ -101,7 +101,7 @@ class Watcher:
 
     def _put(self, event: Event, rows: dict[Any, dict[str, Any]], key: Any) -> None:
         before = rows.get(key, {})
-        # Of a job that is known already the edges are not told again.
+        # The dependencies of a known job are not sent again.
         known = {"depends_on": before["depends_on"]} if before.get("depends_on") is not None else {}
         after = event.data | known
         if before == after:

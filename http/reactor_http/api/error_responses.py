@@ -1,4 +1,4 @@
-"""Keeps requests within their time, and turns whatever goes wrong into a problem that says what to do."""
+"""Limits the time of requests, and turns errors into problem responses that say what to do."""
 
 import asyncio
 
@@ -22,10 +22,10 @@ from reactor.errors import (
     ScopeTaken,
 )
 from reactor.log import get_logger
-from reactor_http.api.access import Endpoint
-from reactor_http.middleware.security_headers import safe_headers
+from reactor_http.api.access import RequestHandler
+from reactor_http.middleware.security_headers import security_headers
 from reactor_http.problem import Problem
-from reactor_http.state import edge_of
+from reactor_http.state import state_of
 
 log = get_logger(__name__)
 
@@ -34,68 +34,69 @@ _LATER = {"Retry-After": "5"}
 _WHEN_DRAINED = {"Retry-After": "30"}
 
 
-def in_time(endpoint: Endpoint) -> Endpoint:
-    """Ends what takes too long. The driver then has the server cancel the statement too."""
+def limit_time(handler: RequestHandler) -> RequestHandler:
+    """Ends requests that take too long. The driver then cancels the statement on the server, too."""
 
     async def limited(request: Request) -> Response:
-        seconds = edge_of(request).request_seconds
+        seconds = state_of(request).timings.request_seconds
         try:
             async with asyncio.timeout(seconds):
-                return await endpoint(request)
+                return await handler(request)
         except TimeoutError:
-            detail = f"This took longer than {seconds:g} s, and was given up."
-            raise Problem(503, detail, "Ask for less, or try again later.", headers=_LATER) from None
+            detail = f"Timed out after {seconds:g} s."
+            raise Problem(503, detail, "Request less at once, or try again later.", headers=_LATER) from None
         except ClientDisconnect:
             return Response(status_code=400)
 
     return limited
 
 
-async def refuse(request: Request, problem: Exception) -> Response:
+async def respond_to_problem(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, Problem)
     return problem.response()
 
 
-async def refuse_request(request: Request, error: Exception) -> Response:
-    """What Starlette refuses by itself: unknown paths and methods."""
+async def respond_to_http_error(request: Request, error: Exception) -> Response:
+    """For errors that Starlette raises: unknown paths and methods."""
     assert isinstance(error, HTTPException)
     path = request.scope["path"][:200]
     match error.status_code:
         case 404:
-            detail, remedy = f"There is nothing at {path}.", "/openapi.json lists what there is."
+            detail, remedy = f"There is nothing at {path}.", "/openapi.json lists all endpoints."
         case 405:
             allowed = (error.headers or {}).get("Allow", "")
-            detail, remedy = f"{path} can't be used with {request.method}.", f"Use {allowed}." if allowed else ""
+            detail, remedy = f"{path} does not support {request.method}.", f"Use {allowed}." if allowed else ""
         case _:
             detail, remedy = str(error.detail), ""
     return Problem(error.status_code, detail, remedy, headers=error.headers).response()
 
 
-async def refuse_work(request: Request, error: Exception) -> Response:
-    """What the engine refuses."""
+async def respond_to_engine_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ReactorError)
-    return explained(error).response()
+    return problem_of(error).response()
 
 
-async def own_up(request: Request, error: Exception) -> Response:
-    """A bug of ours. The server logs it; the caller need not know its insides.
+async def respond_to_unexpected_error(request: Request, error: Exception) -> Response:
+    """For bugs: the server logs the error, and the response does not reveal it.
 
-    Starlette answers this outside of all middleware, so it has to bring the headers itself.
+    Starlette sends this response outside of all middleware, so it needs its own security headers.
     """
     return Problem(
         500,
-        "Something went wrong in the server.",
-        "Its log has the details: please report them.",
-        headers=safe_headers(request.scope),
+        "Internal error in the server.",
+        "Please report it with the details from the server's log.",
+        headers=security_headers(request.scope),
     ).response()
 
 
-def explained(error: ReactorError) -> Problem:
+def problem_of(error: ReactorError) -> Problem:
     match error:
         case JobUnknown():
-            return Problem(404, error.message, "GET /v1/jobs lists the newest; old ones may have been pruned.")
+            return Problem(404, error.message, "GET /v1/jobs lists recent jobs; old ones may have been pruned.")
         case PipelineUnknown():
-            return Problem(404, error.message, "GET /v1/pipelines lists the newest; old ones may have been pruned.")
+            return Problem(
+                404, error.message, "GET /v1/pipelines lists recent pipelines; old ones may have been pruned."
+            )
         case JobInvalid():
             return Problem(422, error.message, error.remedy)
         case NotRecoverable():
@@ -109,28 +110,28 @@ def explained(error: ReactorError) -> Problem:
         case ConnectionLost():
             return Problem(503, "The connection to the database was lost.", error.remedy, headers=_LATER)
         case DatabaseUnreachable():
-            return away()
+            return _database_unreachable()
         case DatabaseRefused():
-            return _refused(error)
+            return _database_refused(error)
         case _:
             return Problem(503, error.message, error.remedy, headers=_LATER)
 
 
-def away(why: str = "") -> Problem:
-    """Where the database is, is nobody's business."""
+def _database_unreachable() -> Problem:
+    """Does not reveal the database's address."""
     return Problem(
         503,
-        f"The database can't be reached{why and ': '}{why}.",
-        "Try again in a moment: /health/ready tells when it is back.",
+        "The database is unreachable.",
+        "Try again in a moment; /health/ready reports when it is back.",
         headers=_LATER,
     )
 
 
-def _refused(error: DatabaseRefused) -> Problem:
+def _database_refused(error: DatabaseRefused) -> Problem:
     match error.__cause__:
         case asyncpg.InsufficientPrivilegeError():
-            log.warning("database user may not do this", error=error.message)
-            return Problem(403, "The server's database user may not do this.", error.remedy)
+            log.warning("database user lacks a privilege", error=error.message)
+            return Problem(403, "The server's database user is not allowed to do this.", error.remedy)
         case asyncpg.UniqueViolationError() | asyncpg.ObjectNotInPrerequisiteStateError():
             return Problem(409, error.message, error.remedy)
         case asyncpg.IntegrityConstraintViolationError() | asyncpg.DataError() | asyncpg.ProgramLimitExceededError():
@@ -138,8 +139,8 @@ def _refused(error: DatabaseRefused) -> Problem:
         case asyncpg.CharacterNotInRepertoireError() | asyncpg.UntranslatableCharacterError():
             return Problem(422, error.message, error.remedy)
         case asyncpg.UndefinedTableError() | asyncpg.UndefinedFunctionError() | asyncpg.InvalidSchemaNameError():
-            log.error("database schema is not ours", error=error.message)
-            return Problem(503, "The database has no reactor schema, or an old one.", "Run `reactor migrate`.")
+            log.error("database schema is missing or outdated", error=error.message)
+            return Problem(503, "The database has no reactor schema, or an outdated one.", "Run `reactor migrate`.")
         case _:
-            log.error("database refused", error=error.message)
-            return Problem(503, "The database could not do this now.", "Try again in a moment.", headers=_LATER)
+            log.error("database error", error=error.message)
+            return Problem(503, "The database could not execute this.", "Try again in a moment.", headers=_LATER)

@@ -1,4 +1,4 @@
-"""The two streams: of one pipeline, and of all."""
+"""The endpoints that stream events: of one pipeline, and of all."""
 
 from uuid import UUID
 
@@ -7,23 +7,23 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from reactor.feed.cursor import parse
-from reactor_http.api.access import Permission, stream_caller
-from reactor_http.api.endpoint import Call
+from reactor_http.api.access import Permission, authorize_stream
+from reactor_http.api.endpoint import Endpoint
 from reactor_http.api.read_request import pipeline_id, read_query
 from reactor_http.api.responses import Problem
-from reactor_http.state import edge_of
+from reactor_http.state import state_of
 
 
-class EventsAsked(BaseModel):
+class EventsQuery(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     last_event_id: str = ""
-    """Where to go on from; the header Last-Event-ID wins. Browsers send that when they reconnect by themselves; a page
-    that opens a new stream has only the address."""
+    """The cursor to resume from. The header Last-Event-ID, which browsers send when they reconnect, takes precedence; a
+    page that opens a new stream can only set the URL."""
     token: str = ""
-    """A stream token: browsers can't send headers with an EventSource."""
+    """A stream token, since an EventSource can't send headers."""
     follow: bool = False
-    """Stay after the pipeline's end, and see whether it is retried."""
+    """Keep the stream open after the pipeline's end, to see a retry."""
 
 
 async def pipeline_events(request: Request) -> Response:
@@ -35,48 +35,48 @@ async def all_events(request: Request) -> Response:
 
 
 async def _stream(request: Request, pipeline: UUID | None) -> Response:
-    caller = await stream_caller(request, pipeline)
-    asked = read_query(request, EventsAsked)
-    last_seen = request.headers.get("last-event-id") or asked.last_event_id
-    cursor = parse(last_seen)
-    reset = "the cursor is none of ours" if last_seen and cursor is None else ""
+    caller = await authorize_stream(request, pipeline)
+    query = read_query(request, EventsQuery)
+    last_event_id = request.headers.get("last-event-id") or query.last_event_id
+    cursor = parse(last_event_id)
+    reset = "the cursor is invalid" if last_event_id and cursor is None else ""
     if request.method == "HEAD":
-        # Nothing would come, and the client would wait for the end of it with its next request.
+        # The response would have no end, and the client would wait for it before its next request.
         return Response(media_type="text/event-stream")
-    edge = edge_of(request)
-    stream = await edge.streams.open(
+    state = state_of(request)
+    stream = await state.streams.open(
         caller.name,
         pipeline,
         cursor,
         reset=reset,
-        follows=asked.follow,
-        is_welcome=lambda: not edge.tokens.are_configured or edge.tokens.allow(caller, Permission.VIEW),
+        follow=query.follow,
+        is_authorized=lambda: not state.tokens.are_configured or state.tokens.allow(caller, Permission.VIEW),
     )
     return stream or Response(status_code=204)
 
 
-_REFUSALS = dict.fromkeys((400, 401, 403, 422, 429), Problem)
-CALLS = (
-    Call(
+_ERRORS = dict.fromkeys((400, 401, 403, 422, 429), Problem)
+ENDPOINTS = (
+    Endpoint(
         "GET",
         "/v1/events",
         all_events,
-        "A stream of all pipelines that change",
+        "Stream the changes of all pipelines",
         None,
         {200: "text/event-stream", 204: None},
-        _REFUSALS,
-        query=EventsAsked,
-        streams=True,
+        _ERRORS,
+        query=EventsQuery,
+        is_stream=True,
     ),
-    Call(
+    Endpoint(
         "GET",
         "/v1/pipelines/{pipeline_id}/events",
         pipeline_events,
-        "A stream of a pipeline's jobs and steps as they change; 204: it has ended, and you have seen all of it",
+        "Stream the changes of a pipeline's jobs and steps; 204: it has ended, and you have received everything",
         None,
         {200: "text/event-stream", 204: None},
-        _REFUSALS,
-        query=EventsAsked,
-        streams=True,
+        _ERRORS,
+        query=EventsQuery,
+        is_stream=True,
     ),
 )

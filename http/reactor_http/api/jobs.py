@@ -1,4 +1,4 @@
-"""The calls for jobs: submit one, look at many or one, ask why it does not run."""
+"""The endpoints for jobs: submit, list, show, and explain why a job is not running."""
 
 from typing import Any
 
@@ -12,108 +12,110 @@ from reactor.queries.jobs import Filters, find_job_as_stored, list_jobs
 from reactor.queries.why import why as find_reasons
 from reactor_http.api import responses
 from reactor_http.api.access import Permission
-from reactor_http.api.endpoint import Call
+from reactor_http.api.endpoint import Endpoint
 from reactor_http.api.read_request import job_id, read_body, read_query
-from reactor_http.api.render_response import address, answer, joined, tagged
-from reactor_http.api.requests import JobsAsked, JobSent
+from reactor_http.api.render_response import join_json, json_response, response_with_etag, url_of
+from reactor_http.api.requests import JobRequest, JobsQuery
 from reactor_http.problem import Problem
-from reactor_http.state import edge_of
+from reactor_http.state import state_of
 
-LISTED = tuple(responses.Job.model_fields)
-_STORED = ("payload", "result", "dependencies", "earlier_attempts")
+_LISTED_FIELDS = tuple(responses.Job.model_fields)
+_STORED_AS_JSON = ("payload", "result", "dependencies", "earlier_attempts")
 
 
 async def submit_job(request: Request) -> Response:
-    sent = await read_body(request, JobSent)
-    async with edge_of(request).connection() as connection:
-        made = await accept(connection, sent.new_job())
-        job = None if made.outcome == "created" else await listed(connection, made.id)
-    if made.outcome == "busy":
-        raise busy(made.id, job)
-    content = {"id": made.id, "pipeline_id": made.pipeline_id, "outcome": made.outcome}
-    where = address(request, f"/v1/jobs/{made.id}")
-    return answer(content | {"job": job}, 200, location=where) if job else answer(content, 202, location=where)
+    body = await read_body(request, JobRequest)
+    async with state_of(request).connection() as connection:
+        submitted = await accept(connection, body.new_job())
+        job = None if submitted.outcome == "created" else await find_listed(connection, submitted.id)
+    if submitted.outcome == "busy":
+        raise scope_conflict(submitted.id, job)
+    content = {"id": submitted.id, "pipeline_id": submitted.pipeline_id, "outcome": submitted.outcome}
+    location = url_of(request, f"/v1/jobs/{submitted.id}")
+    if job:
+        return json_response(content | {"job": job}, 200, location=location)
+    return json_response(content, 202, location=location)
 
 
 async def find_jobs(request: Request) -> Response:
-    asked = read_query(request, JobsAsked)
-    chosen = asked.model_dump(exclude={"limit", "before"})
-    async with edge_of(request).connection() as connection:
-        page = await list_jobs(connection, Filters(**chosen), asked.limit, asked.before)
-    onward = page.before and address(request, "/v1/jobs", **chosen, limit=asked.limit, before=page.before)
-    return answer({"jobs": [_only_listed(job) for job in page.jobs], "next": onward})
+    query = read_query(request, JobsQuery)
+    filters = query.model_dump(exclude={"limit", "before"})
+    async with state_of(request).connection() as connection:
+        page = await list_jobs(connection, Filters(**filters), query.limit, query.before)
+    next_page = page.before and url_of(request, "/v1/jobs", **filters, limit=query.limit, before=page.before)
+    return json_response({"jobs": [_only_listed(job) for job in page.jobs], "next": next_page})
 
 
 async def show_job(request: Request) -> Response:
-    async with edge_of(request).connection() as connection:
+    async with state_of(request).connection() as connection:
         job = await find_job_as_stored(connection, job_id(request))
-    stored = {name: job.pop(name) for name in _STORED}
-    # A step says whose it is, here as in a pipeline.
+    stored = {name: job.pop(name) for name in _STORED_AS_JSON}
+    # Steps have the same fields here as in a pipeline.
     stored["steps"] = [f'{{"job_id":{job["id"]},{step[1:]}' for step in job.pop("steps")]
-    return tagged(request, joined(job, stored))
+    return response_with_etag(request, join_json(job, stored))
 
 
-async def tell_why(request: Request) -> Response:
-    async with edge_of(request).connection() as connection:
+async def show_why(request: Request) -> Response:
+    async with state_of(request).connection() as connection:
         found = await find_reasons(connection, job_id(request))
-    return answer(found)
+    return json_response(found)
 
 
-async def listed(connection: Connection, identity: int) -> dict[str, Any]:
-    """One job as it is in lists."""
+async def find_listed(connection: Connection, identity: int) -> dict[str, Any]:
+    """One job with the fields that lists show."""
     page = await list_jobs(connection, limit=1, before=identity + 1)
     if not page.jobs or page.jobs[0]["id"] != identity:
         raise JobUnknown(identity)
     return _only_listed(page.jobs[0])
 
 
-def busy(holder_id: int, job: dict[str, Any] | None) -> Problem:
+def scope_conflict(holder_id: int, job: dict[str, Any] | None) -> Problem:
     return Problem(
         409,
         f"Job {holder_id} holds the exclusive scope. Nothing was created.",
-        f"Wait until job {holder_id} has ended, or cancel it first.",
+        f"Wait for job {holder_id} to finish, or cancel it.",
         job=job,
     )
 
 
 def _only_listed(job: dict[str, Any]) -> dict[str, Any]:
-    return {name: job[name] for name in LISTED}
+    return {name: job[name] for name in _LISTED_FIELDS}
 
 
-CALLS = (
-    Call(
+ENDPOINTS = (
+    Endpoint(
         "POST",
         "/v1/jobs",
         submit_job,
         "Submit a job",
         Permission.SUBMIT,
-        {202: responses.Created, 200: responses.Existing},
-        {409: responses.Blocked},
-        body=JobSent,
-        links=True,
+        {202: responses.CreatedJob, 200: responses.ExistingJob},
+        {409: responses.ScopeConflict},
+        body=JobRequest,
+        sends_location=True,
     ),
-    Call(
+    Endpoint(
         "GET",
         "/v1/jobs",
         find_jobs,
-        "List jobs, the newest first",
+        "List jobs, newest first",
         Permission.VIEW,
         {200: responses.Jobs},
-        query=JobsAsked,
+        query=JobsQuery,
     ),
-    Call(
+    Endpoint(
         "GET",
         "/v1/jobs/{job_id}",
         show_job,
-        "One job with all that is known about it",
+        "Show a job with its steps, dependencies and earlier attempts",
         Permission.VIEW,
         {200: responses.FullJob, 304: None},
     ),
-    Call(
+    Endpoint(
         "GET",
         "/v1/jobs/{job_id}/why",
-        tell_why,
-        "Why a job is not running, where it runs, or how it ended",
+        show_why,
+        "Explain why a job is not running, where it runs, or how it ended",
         Permission.VIEW,
         {200: responses.Why},
     ),

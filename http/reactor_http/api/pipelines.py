@@ -1,4 +1,4 @@
-"""The calls for pipelines: submit one, look at many or one."""
+"""The endpoints for pipelines: submit, list and show."""
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -7,72 +7,75 @@ from reactor.client.submit_unless_draining import accept_pipeline
 from reactor.queries.pipelines import PipelineFilters, find_whole_pipeline, list_pipelines
 from reactor_http.api import responses
 from reactor_http.api.access import Permission
-from reactor_http.api.endpoint import Call
-from reactor_http.api.jobs import busy, listed
-from reactor_http.api.pipeline_request import check_needs, plan
+from reactor_http.api.endpoint import Endpoint
+from reactor_http.api.jobs import find_listed, scope_conflict
+from reactor_http.api.pipeline_request import build_pipeline, check_dependency_count
 from reactor_http.api.read_request import pipeline_id, read_body, read_query
-from reactor_http.api.render_response import address, answer, joined, tagged
-from reactor_http.api.requests import PipelinesAsked, PipelineSent
-from reactor_http.state import edge_of
+from reactor_http.api.render_response import join_json, json_response, response_with_etag, url_of
+from reactor_http.api.requests import PipelineRequest, PipelinesQuery
+from reactor_http.state import state_of
 
 
 async def submit_pipeline(request: Request) -> Response:
-    pipeline, names = plan(await read_body(request, PipelineSent, check=check_needs))
-    async with edge_of(request).connection() as connection:
-        made = await accept_pipeline(connection, pipeline)
-        other = made.in_the_way
-        job = await listed(connection, other.id) if other else None
-    if other and made.outcome == "busy":
-        raise busy(other.id, job)
-    content = {"pipeline_id": made.id, "outcome": made.outcome}
-    where = address(request, f"/v1/pipelines/{made.id}")
+    pipeline, names = build_pipeline(await read_body(request, PipelineRequest, check=check_dependency_count))
+    async with state_of(request).connection() as connection:
+        submitted = await accept_pipeline(connection, pipeline)
+        holder = submitted.in_the_way
+        job = await find_listed(connection, holder.id) if holder else None
+    if holder and submitted.outcome == "busy":
+        raise scope_conflict(holder.id, job)
+    content = {"pipeline_id": submitted.id, "outcome": submitted.outcome}
+    location = url_of(request, f"/v1/pipelines/{submitted.id}")
     if job:
-        return answer(content | {"job": job}, 200, location=where)
-    return answer(content | {"jobs": dict(zip(names, made.jobs, strict=True))}, 202, location=where)
+        return json_response(content | {"job": job}, 200, location=location)
+    return json_response(content | {"jobs": dict(zip(names, submitted.jobs, strict=True))}, 202, location=location)
 
 
 async def find_pipelines(request: Request) -> Response:
-    asked = read_query(request, PipelinesAsked)
-    filters = PipelineFilters(asked.state, asked.job_type, asked.scope, asked.tag, asked.q)
-    async with edge_of(request).connection() as connection:
-        page = await list_pipelines(connection, filters, asked.limit, asked.before)
-    query = asked.model_dump() | {"before": page.before}
-    return answer({"pipelines": page.pipelines, "next": page.before and address(request, "/v1/pipelines", **query)})
+    query = read_query(request, PipelinesQuery)
+    filters = PipelineFilters(query.state, query.job_type, query.scope, query.tag, query.q)
+    async with state_of(request).connection() as connection:
+        page = await list_pipelines(connection, filters, query.limit, query.before)
+    parameters = query.model_dump() | {"before": page.before}
+    next_page = page.before and url_of(request, "/v1/pipelines", **parameters)
+    return json_response({"pipelines": page.pipelines, "next": next_page})
 
 
 async def show_pipeline(request: Request) -> Response:
-    async with edge_of(request).connection() as connection:
+    async with state_of(request).connection() as connection:
         found = await find_whole_pipeline(connection, pipeline_id(request))
-    return tagged(request, joined({}, {"pipeline": found.pipeline, "jobs": found.jobs, "steps": found.steps}))
+    return response_with_etag(
+        request, join_json({}, {"pipeline": found.pipeline, "jobs": found.jobs, "steps": found.steps})
+    )
 
 
-CALLS = (
-    Call(
+ENDPOINTS = (
+    Endpoint(
         "POST",
         "/v1/pipelines",
         submit_pipeline,
-        "Submit jobs that depend on each other, all or none",
+        "Submit several jobs with dependencies between them, all or none",
         Permission.SUBMIT,
         {202: responses.CreatedPipeline, 200: responses.ExistingPipeline},
-        {409: responses.Blocked},
-        body=PipelineSent,
-        links=True,
+        {409: responses.ScopeConflict},
+        body=PipelineRequest,
+        sends_location=True,
     ),
-    Call(
+    Endpoint(
         "GET",
         "/v1/pipelines",
         find_pipelines,
-        "List pipelines, the newest first",
+        "List pipelines, newest first",
         Permission.VIEW,
         {200: responses.Pipelines},
-        query=PipelinesAsked,
+        query=PipelinesQuery,
     ),
-    Call(
+    Endpoint(
         "GET",
         "/v1/pipelines/{pipeline_id}",
         show_pipeline,
-        "One pipeline with its jobs in id order, and their steps",
+        "Show a pipeline with its jobs in id order, and their steps",
         Permission.VIEW,
-        {200: responses.WholePipeline, 304: None},
+        {200: responses.FullPipeline, 304: None},
     ),
 )

@@ -1,4 +1,4 @@
-"""Reads what a request says, and refuses what can't be used: which field, and why."""
+"""Parses the body, query and path of a request, and names every invalid field and what is wrong with it."""
 
 import re
 from collections import Counter
@@ -12,11 +12,11 @@ from starlette.requests import Request
 from reactor_http.api.requests import LARGEST_ID, Label
 from reactor_http.problem import Problem
 
-MOST_BYTES = 8 * 1024 * 1024
-# Of a body that is too large so much is read and dropped: many clients see no answer before they have sent everything.
-_DROPPED_BYTES = 4 * MOST_BYTES
-_MOST_ERRORS = 100
-_RULES = "/openapi.json has the rules for every field."
+MAX_BYTES = 8 * 1024 * 1024
+# A body that is too large is read and discarded up to this size: many clients send all of it before they read.
+_DISCARDED_BYTES = 4 * MAX_BYTES
+_MAX_ERRORS = 100
+_RULES = "/openapi.json describes every field."
 _label = TypeAdapter[str](Label)
 
 M = TypeVar("M", bound=BaseModel)
@@ -25,8 +25,8 @@ M = TypeVar("M", bound=BaseModel)
 async def read_body(
     request: Request, model: type[M], *, required: bool = True, check: Callable[[bytes], object] = bool
 ) -> M:
-    """The JSON that was sent. Not required: an empty body counts as {}. `check`: may refuse it before it is read."""
-    body = await _read(request)
+    """The validated JSON body. If it is not required, an empty body counts as {}. `check` runs before validation."""
+    body = await _read_bytes(request)
     if not body and not required:
         return model.model_validate({})
     _check_type(request)
@@ -34,31 +34,31 @@ async def read_body(
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
-        wrong = error
-    _check_count(wrong)
-    [first, *_] = wrong.errors(include_url=False, include_input=False)
+        failure = error
+    _check_error_count(failure)
+    [first, *_] = failure.errors(include_url=False, include_input=False)
     if first["type"] == "json_invalid":
         detail = first["msg"].removeprefix("Invalid JSON: ")
-        raise Problem(400, f"The body is not JSON: {detail}.", "Send one JSON object, in UTF-8.")
-    raise _unusable(wrong)
+        raise Problem(400, f"The body is not valid JSON: {detail}.", "Send one JSON object, in UTF-8.")
+    raise _invalid(failure)
 
 
 def read_query(request: Request, model: type[M]) -> M:
     given = request.query_params
-    # Counted in one go: to look for each of them among all others took a minute for what fits into an address.
-    counted = Counter(name for name, _ in given.multi_items())
-    if twice := sorted(name for name, n in counted.items() if n > 1)[:_MOST_ERRORS]:
-        raise unusable(dict.fromkeys(twice, "is given twice"))
+    # Counted in one pass: searching all parameters for each one took a minute for a URL of the allowed length.
+    counts = Counter(name for name, _ in given.multi_items())
+    if repeated := sorted(name for name, n in counts.items() if n > 1)[:_MAX_ERRORS]:
+        raise invalid(dict.fromkeys(repeated, "is given more than once"))
     try:
         return model.model_validate_strings(dict(given), strict=False)
     except ValidationError as error:
-        raise _unusable(error) from None
+        raise _invalid(error) from None
 
 
 def job_id(request: Request) -> int:
     text = request.path_params["job_id"]
     if not re.fullmatch("[0-9]{1,19}", text) or not 1 <= int(text) <= LARGEST_ID:
-        raise unusable({"job_id": "must be a job's id: a whole number, from 1"})
+        raise invalid({"job_id": "must be a job id: an integer from 1"})
     return int(text)
 
 
@@ -66,40 +66,40 @@ def pipeline_id(request: Request) -> UUID:
     try:
         return UUID(request.path_params["pipeline_id"])
     except ValueError:
-        raise unusable({"pipeline_id": "must be a pipeline's id: a UUID"}) from None
+        raise invalid({"pipeline_id": "must be a pipeline id: a UUID"}) from None
 
 
 def queue_name(request: Request) -> str:
     try:
         return _label.validate_python(request.path_params["queue"])
     except ValidationError as error:
-        raise unusable({"queue": _worded(error.errors()[0]["msg"])}) from None
+        raise invalid({"queue": _field_message(error.errors()[0]["msg"])}) from None
 
 
-def unusable(errors: Mapping[str, str]) -> Problem:
-    """`errors`: what is wrong with which field."""
+def invalid(errors: Mapping[str, str]) -> Problem:
+    """`errors`: messages by field."""
     [(field, message), *more] = errors.items()
-    detail = f"{field or 'It'} {message}." if not more else f"{len(errors)} fields can't be used."
+    detail = f"{field or 'The body'} {message}." if not more else f"{len(errors)} fields are invalid."
     listed = [{"field": field, "message": message} for field, message in errors.items()]
     return Problem(422, detail, _RULES, errors=listed)
 
 
-async def _read(request: Request) -> bytes:
-    """In pieces, counted: what a request says of its own length need not be so."""
-    too_large = Problem(413, "The body is larger than 8 MiB.", "Send fewer jobs at once.")
-    said = request.headers.get("content-length", "")
-    expected = int(said[:19]) if said.isascii() and said.isdigit() else 0
-    # Who asks before it sends ("Expect: 100-continue") is told at once.
-    if expected > (MOST_BYTES if "expect" in request.headers else _DROPPED_BYTES):
+async def _read_bytes(request: Request) -> bytes:
+    """Counts the bytes as they arrive, since Content-Length need not be true."""
+    too_large = Problem(413, "The body is larger than 8 MiB.", "Send fewer jobs per request.")
+    declared = request.headers.get("content-length", "")
+    expected = int(declared[:19]) if declared.isascii() and declared.isdigit() else 0
+    # A client that sends "Expect: 100-continue" reads the response before it sends the body.
+    if expected > (MAX_BYTES if "expect" in request.headers else _DISCARDED_BYTES):
         raise too_large
     size, body = 0, bytearray()
     async for chunk in request.stream():
         size += len(chunk)
-        if size > _DROPPED_BYTES:
+        if size > _DISCARDED_BYTES:
             raise too_large
-        if size <= MOST_BYTES:
+        if size <= MAX_BYTES:
             body += chunk
-    if size > MOST_BYTES:
+    if size > MAX_BYTES:
         raise too_large
     return bytes(body)
 
@@ -115,28 +115,28 @@ def _check_type(request: Request) -> None:
             "Send JSON with `Content-Type: application/json`.",
         )
     if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise Problem(415, "The body is compressed.", "Send it as it is, without a Content-Encoding.")
+        raise Problem(415, "The body is compressed.", "Send it uncompressed, without a Content-Encoding header.")
 
 
-def _unusable(error: ValidationError) -> Problem:
-    _check_count(error)
+def _invalid(error: ValidationError) -> Problem:
+    _check_error_count(error)
     errors = error.errors(include_url=False, include_input=False)
-    return unusable({_path(one["loc"]): _worded(one["msg"]) for one in errors[:_MOST_ERRORS]})
+    return invalid({_path(one["loc"]): _field_message(one["msg"]) for one in errors[:_MAX_ERRORS]})
 
 
-def _check_count(error: ValidationError) -> None:
-    """They can only be had all at once, and a body has room for a million."""
-    if error.error_count() > 100 * _MOST_ERRORS:
-        raise Problem(422, f"{error.error_count():,} fields can't be used.", _RULES)
+def _check_error_count(error: ValidationError) -> None:
+    """Pydantic returns all errors at once, and a body has room for a million."""
+    if error.error_count() > 100 * _MAX_ERRORS:
+        raise Problem(422, f"{error.error_count():,} fields are invalid.", _RULES)
 
 
 def _path(where: tuple[int | str, ...]) -> str:
-    """jobs[3].priority"""
+    """For example jobs[3].priority."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where).removeprefix(".")
 
 
-def _worded(message: str) -> str:
-    """After the field's name: `priority should be less than 1000`."""
-    known: dict[str, Any] = {"Field required": "is required", "Extra inputs are not permitted": "is not known here"}
+def _field_message(message: str) -> str:
+    """As the continuation of the field's name: `priority should be less than 1000`."""
+    known: dict[str, Any] = {"Field required": "is required", "Extra inputs are not permitted": "is not a known field"}
     message = known.get(message, message).removeprefix("Value error, ").removeprefix("Input ")
     return message[:1].lower() + message[1:]

@@ -1,4 +1,4 @@
-"""What is answered, for /openapi.json: the answers themselves come from the database as they are."""
+"""Models of response bodies, for /openapi.json. The bodies themselves come from the database and are not validated."""
 
 from datetime import datetime
 from typing import Any, Literal
@@ -11,15 +11,15 @@ from reactor.job import JobState
 PipelineState = Literal["running", "completed", "partial", "failed", "cancelled"]
 
 
-class Answer(BaseModel):
-    # Built when /openapi.json is asked for: to build them all takes a tenth of a second of every start.
+class ResponseBody(BaseModel):
+    # Built when /openapi.json is requested: building all models would add a tenth of a second to every start.
     model_config = ConfigDict(use_attribute_docstrings=True, defer_build=True)
 
 
-class Job(Answer):
+class Job(ResponseBody):
     id: int
     job_type: str | None
-    """null: a row adopted from elsewhere, which is never run."""
+    """null: a row adopted from elsewhere, which never runs."""
     state: JobState
     queue: str
     priority: int
@@ -32,7 +32,7 @@ class Job(Answer):
     children: int
     attempts: int
     quota: int | None
-    """The attempts granted; null before the first claim, unless the job names them."""
+    """The number of attempts allowed; null before the first claim, unless the job has `max_attempts`."""
     waiting_on: int
     locked_by: str | None
     locked_at: datetime | None
@@ -45,7 +45,7 @@ class Job(Answer):
     finished_at: datetime | None
 
 
-class Step(Answer):
+class Step(ResponseBody):
     name: str
     position: int
     state: Literal["pending", "running", "completed", "failed", "skipped"]
@@ -62,13 +62,13 @@ class FullStep(PipelineStep):
     result: Any
 
 
-class Dependency(Answer):
+class Dependency(ResponseBody):
     depends_on: int
     needs: Literal["completed", "finished"]
     state: JobState
 
 
-class EarlierAttempt(Answer):
+class EarlierAttempt(ResponseBody):
     attempt_id: UUID
     number: int
     pod: str | None
@@ -93,13 +93,13 @@ class FullJob(Job):
     earlier_attempts: list[EarlierAttempt]
 
 
-class Jobs(Answer):
+class Jobs(ResponseBody):
     jobs: list[Job]
     next: str | None
-    """Where the next page is; null: this was the last. A page may be short, or empty, and not be the last."""
+    """URL of the next page; null on the last one. A page may be short or empty without being the last."""
 
 
-class Pipeline(Answer):
+class Pipeline(ResponseBody):
     pipeline_id: UUID
     state: PipelineState
     progress: float = Field(ge=0, le=1)
@@ -122,74 +122,74 @@ class ListedPipeline(Pipeline):
     scope: str | None
 
 
-class Pipelines(Answer):
+class Pipelines(ResponseBody):
     pipelines: list[ListedPipeline]
     next: str | None
-    """Where the next page is; null: this was the last. A page may be short, or empty, and not be the last."""
+    """URL of the next page; null on the last one. A page may be short or empty without being the last."""
 
 
-class PlannedJob(Job):
+class JobInPipeline(Job):
     depends_on: list[int]
 
 
-class WholePipeline(Answer):
+class FullPipeline(ResponseBody):
     pipeline: Pipeline
-    jobs: list[PlannedJob]
-    """In id order; the first 20,000. GET /v1/jobs?pipeline_id= pages through more."""
+    jobs: list[JobInPipeline]
+    """In id order, at most 20,000. GET /v1/jobs?pipeline_id= lists all of them in pages."""
     steps: list[PipelineStep]
 
 
-class Created(Answer):
+class CreatedJob(ResponseBody):
     id: int
     pipeline_id: UUID
     outcome: Literal["created"]
 
 
-class Existing(Answer):
+class ExistingJob(ResponseBody):
     id: int
     pipeline_id: UUID
     outcome: Literal["existing"]
     job: Job
 
 
-class CreatedPipeline(Answer):
+class CreatedPipeline(ResponseBody):
     pipeline_id: UUID
     outcome: Literal["created"]
     jobs: dict[str, int]
-    """The ids by the jobs' names; jobs without one by their place, from 1: #1."""
+    """Ids by name; jobs without a name are numbered from #1."""
 
 
-class ExistingPipeline(Answer):
+class ExistingPipeline(ResponseBody):
     pipeline_id: UUID
     outcome: Literal["existing"]
     job: Job
     """The holder of the idempotency key."""
 
 
-class Reason(Answer):
+class Reason(ResponseBody):
     code: str
     message: str
     facts: dict[str, Any]
 
 
-class Why(Answer):
+class Why(ResponseBody):
     job_id: int
     job_type: str | None
     state: JobState
     reasons: list[Reason]
 
 
-class Changed(Answer):
+class ChangedJobs(ResponseBody):
     jobs: dict[str, JobState]
-    """The state that each is in now."""
+    """The current state of each job."""
 
 
-class Cancelled(Changed):
+class CancelledJobs(ChangedJobs):
     was: dict[str, JobState]
-    """The state that each was in."""
+    """The previous state of each job."""
 
 
-class Worker(Answer):
+class Worker(ResponseBody):
     id: UUID
     pod: str
     job_types: list[str]
@@ -203,14 +203,14 @@ class Worker(Answer):
     lease_until: datetime
     is_alive: bool
     counts: dict[str, Any] | None = None
-    """What it says of itself; null before its first heartbeat."""
+    """Counts that the worker reports; null before its first heartbeat."""
 
 
-class Workers(Answer):
+class Workers(ResponseBody):
     workers: list[Worker]
 
 
-class Queue(Answer):
+class Queue(ResponseBody):
     queue: str
     paused: bool
     max_running: int | None
@@ -221,26 +221,26 @@ class Queue(Answer):
     oldest_due_seconds: float | None
 
 
-class Queues(Answer):
+class Queues(ResponseBody):
     queues: list[Queue]
     draining: bool
 
 
-class Paused(Answer):
+class ChangedQueue(ResponseBody):
     queue: str
     paused: bool
     was_paused: bool
 
 
-class Draining(Answer):
+class Draining(ResponseBody):
     draining: bool
 
 
-class Drained(Draining):
+class ChangedDraining(Draining):
     was_draining: bool
 
 
-class Schedule(Answer):
+class Schedule(ResponseBody):
     name: str
     job_type: str
     payload: Any
@@ -264,16 +264,16 @@ class Schedule(Answer):
     created_at: datetime
 
 
-class Schedules(Answer):
+class Schedules(ResponseBody):
     schedules: list[Schedule]
 
 
-class WrongField(Answer):
+class FieldError(ResponseBody):
     field: str
     message: str
 
 
-class Problem(Answer):
+class Problem(ResponseBody):
     """RFC 9457."""
 
     type: str
@@ -282,15 +282,15 @@ class Problem(Answer):
     detail: str
     """What happened."""
     remedy: str = ""
-    """What can be done about it."""
-    errors: list[WrongField] = Field(default_factory=list)
+    """What to do about it."""
+    errors: list[FieldError] = Field(default_factory=list)
 
 
-class Blocked(Problem):
+class ScopeConflict(Problem):
     job: Job
-    """Who is in the way."""
+    """The job that holds the scope."""
 
 
-class WrongState(Problem):
+class StateConflict(Problem):
     state: str
-    """That it is in now."""
+    """The current state."""

@@ -1,1 +1,5 @@
-"""Who is calling: bearer tokens, stream tokens, and loopback callers without either."""
+"""Identifies callers: bearer tokens, signed stream tokens, and loopback callers where no tokens are configured.
+
+Imports the engine's settings and errors only. `reactor_http.state`, `api` and `server` import it, and the command
+`reactor token`.
+"""

@@ -1,4 +1,4 @@
-"""Somebody who asks, and what they may do."""
+"""The caller of a request, and their permissions."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -15,8 +15,8 @@ class Caller:
     name: str
     permissions: frozenset[Permission]
     digest: bytes = field(default=b"", repr=False)
-    """Of the token: two may have the same name, and one of them be revoked."""
+    """Hash of the token. Two tokens may share a name, and one of them be revoked."""
 
 
-ANYBODY = Caller("anonymous", frozenset(Permission))
-"""Whoever asks a server that has no tokens: it is reached from its own machine only."""
+ANONYMOUS = Caller("anonymous", frozenset(Permission))
+"""Any caller of a server without tokens, which accepts loopback connections only."""

@@ -1,4 +1,4 @@
-"""Tells this machine's own addresses from others'."""
+"""Recognizes loopback addresses and host names."""
 
 import ipaddress
 
@@ -15,7 +15,7 @@ def is_loopback(host: str) -> bool:
 
 
 def without_port(host: str) -> str:
-    """The name or address in a Host header; brackets around an IPv6 address go."""
+    """The name or address in a Host header, without the brackets of an IPv6 address; empty if malformed."""
     if host.startswith("["):
         inside, closed, rest = host[1:].partition("]")
         return inside if closed and (not rest or _is_port(rest)) else ""

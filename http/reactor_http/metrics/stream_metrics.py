@@ -1,4 +1,4 @@
-"""What the open streams of this process cost, as metrics."""
+"""Metrics of the open streams of this process and of the feed behind them."""
 
 from collections.abc import Iterator
 
@@ -7,20 +7,20 @@ from reactor_http.stream.streams import Streams
 
 
 def stream_metrics(streams: Streams) -> Iterator[Measure]:
-    """Of the feed nothing, before somebody has watched anything: it does not run."""
-    yield Measure("reactor_streams", "Streams that are open in this process.", "gauge", streams.count)
+    """Includes the feed only once the first stream has started it."""
+    yield Measure("reactor_streams", "Open streams in this process.", "gauge", streams.count)
     feed = streams.feed
     if feed is None:
         return
-    text = "Whether the feed hears of changes; 0: it works by polling alone."
+    text = "Whether the feed receives notifications; 0: it polls only."
     yield Measure("reactor_feed_listening", text, "gauge", feed.is_listening)
     for name, poller in feed.pollers.items():
-        labels = {"desk": name}
-        text = "Questions that the feed asked the database, each for all who watch."
+        labels = {"stream": name}
+        text = "Database polls of the feed, each for all open streams."
         yield Measure("reactor_feed_ticks", text, "counter", poller.ticks, labels)
-        text = "From the last ring to the answer that told what had changed."
+        text = "From the last notification to the poll that returned the change."
         yield Measure("reactor_feed_lag_seconds", text, "gauge", poller.lag_seconds, labels)
-        text = "What is being watched: pipelines, or the overview."
+        text = "Subscribed topics: pipelines, or the overview."
         yield Measure("reactor_feed_topics", text, "gauge", len(poller.topics), labels)
-        text = "Whether the feed's last question was answered."
+        text = "Whether the last poll succeeded."
         yield Measure("reactor_feed_up", text, "gauge", poller.is_well, labels)

@@ -1,4 +1,4 @@
-"""Which pages of other sites may use the API: a browser tells where a page came from, and asks us."""
+"""Cross-origin rules: which sites' pages may call the API from a browser."""
 
 from collections.abc import Iterable
 
@@ -8,22 +8,22 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from reactor_http.problem import Problem
 
-# A script that pages of every site may load; it holds no data.
+# A script that pages of any site may load; it contains no data.
 PUBLIC_SCRIPT = "/reactor-progress.js"
-_READING = ("GET", "HEAD", "OPTIONS")
+_SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 _PREFLIGHT = {
     "Access-Control-Allow-Methods": "GET, POST",
     "Access-Control-Allow-Headers": "Authorization, Content-Type, If-None-Match, Last-Event-ID",
     "Access-Control-Max-Age": "600",
 }
 _EXPOSED = "ETag, Location, Retry-After"
-_OWN_PORTS = {"http": ":80", "https": ":443"}
+_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
-class Origins:
-    """Refuses to be written to by pages of other sites, and lets the pages of those that are named read our answers.
+class CrossOrigin:
+    """Rejects writes from pages of other sites, and lets pages of the allowed origins read responses.
 
-    A browser sends POSTs for any page, and only hides the answer from it: CORS alone would be too late.
+    A browser sends a page's POST to any site and only hides the response from the page: CORS alone would be too late.
     """
 
     def __init__(self, app: ASGIApp, allowed: Iterable[str] = ()) -> None:
@@ -38,20 +38,19 @@ class Origins:
         given = headers.getlist("origin")
         is_allowed = len(given) == 1 and given[0] in self._allowed
         if given and scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
-            refusal = None if is_allowed else _refusal(given)
-            answer = refusal.response() if refusal else Response(status_code=204, headers=_PREFLIGHT)
-            await answer(scope, receive, self._marked(send, given[0], is_allowed))
-        elif given and scope["method"] not in _READING and not (is_allowed or _is_own(given, headers)):
-            await _refusal(given).response()(scope, receive, send)
-        elif is_public(scope):
-            await self._app(scope, receive, _open(send))
+            response = Response(status_code=204, headers=_PREFLIGHT) if is_allowed else _forbidden(given).response()
+            await response(scope, receive, self._with_cors(send, given[0], is_allowed))
+        elif given and scope["method"] not in _SAFE_METHODS and not (is_allowed or _is_own(given, headers)):
+            await _forbidden(given).response()(scope, receive, send)
+        elif is_public_script(scope):
+            await self._app(scope, receive, _open_to_all(send))
         elif self._allowed:
-            await self._app(scope, receive, self._marked(send, given[0] if given else "", is_allowed))
+            await self._app(scope, receive, self._with_cors(send, given[0] if given else "", is_allowed))
         else:
             await self._app(scope, receive, send)
 
-    def _marked(self, send: Send, origin: str, is_allowed: bool) -> Send:
-        async def marked(message: Message) -> None:
+    def _with_cors(self, send: Send, origin: str, is_allowed: bool) -> Send:
+        async def with_cors(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers.add_vary_header("Origin")
@@ -60,34 +59,34 @@ class Origins:
                     headers["Access-Control-Expose-Headers"] = _EXPOSED
             await send(message)
 
-        return marked
+        return with_cors
 
 
-def is_public(scope: Scope) -> bool:
+def is_public_script(scope: Scope) -> bool:
     path: str = scope["path"]
     return path.removeprefix(scope.get("root_path", "")) == PUBLIC_SCRIPT
 
 
-def _open(send: Send) -> Send:
-    """Scripts that are modules are read by CORS, whoever loads them."""
+def _open_to_all(send: Send) -> Send:
+    """Browsers load module scripts with CORS, from any site."""
 
-    async def opened(message: Message) -> None:
+    async def with_header(message: Message) -> None:
         if message["type"] == "http.response.start":
             MutableHeaders(scope=message)["Access-Control-Allow-Origin"] = "*"
         await send(message)
 
-    return opened
+    return with_header
 
 
 def _is_own(given: list[str], headers: Headers) -> bool:
-    """Whether the page is ours. By host alone: behind a proxy that speaks TLS we don't know our own scheme."""
+    """Whether the page is served by this server. Compares hosts only: a TLS proxy hides the scheme."""
     scheme, separator, host = given[0].partition("://")
-    if len(given) > 1 or not separator or scheme not in _OWN_PORTS:
+    if len(given) > 1 or not separator or scheme not in _DEFAULT_PORTS:
         return False
     own = headers.get("host", "").lower()
-    return bool(host) and host.lower() == own.removesuffix(_OWN_PORTS[scheme])
+    return bool(host) and host.lower() == own.removesuffix(_DEFAULT_PORTS[scheme])
 
 
-def _refusal(given: list[str]) -> Problem:
-    detail = "A page of another site asked for this, and it is not one that may."
-    return Problem(403, detail, "If it should be, add its origin to REACTOR_ORIGINS.", origin=", ".join(given)[:200])
+def _forbidden(given: list[str]) -> Problem:
+    detail = "The request comes from a page of another site, and its origin is not allowed."
+    return Problem(403, detail, "To allow it, add the origin to REACTOR_ORIGINS.", origin=", ".join(given)[:200])

@@ -1,4 +1,4 @@
-"""Counts requests by route and answer, and how long they took to be answered."""
+"""Counts requests by route and status, and measures the time to their first byte."""
 
 import time
 
@@ -11,8 +11,8 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 _UNMATCHED = "(none)"
 
 
-class Traffic:
-    """Routes by their templates, so that no caller can make up new series."""
+class RequestCounts:
+    """By route template, so that callers can't create new time series."""
 
     def __init__(self) -> None:
         self.requests: dict[tuple[str, str, int], int] = {}
@@ -28,35 +28,35 @@ class Traffic:
         histogram.add(seconds)
 
 
-class Counted:
-    """ASGI middleware. The time is that to the first byte: a stream that is open all day is answered at once, too."""
+class CountRequests:
+    """ASGI middleware. Measures the time to the first byte, so that a long stream does not count as slow."""
 
-    def __init__(self, app: ASGIApp, traffic: Traffic) -> None:
+    def __init__(self, app: ASGIApp, counts: RequestCounts) -> None:
         self._app = app
-        self._traffic = traffic
+        self._counts = counts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         began = time.monotonic()
-        is_answered = False
+        is_counted = False
 
-        def answered(status: int) -> None:
-            nonlocal is_answered
-            is_answered = True
+        def count(status: int) -> None:
+            nonlocal is_counted
+            is_counted = True
             path: str | None = getattr(scope.get("route"), "path", None)
             route = _UNMATCHED if path is None else path or "/"
-            self._traffic.count(scope["method"], route, status, time.monotonic() - began)
+            self._counts.count(scope["method"], route, status, time.monotonic() - began)
 
-        async def sent(message: Message) -> None:
+        async def counting_send(message: Message) -> None:
             if message["type"] == "http.response.start":
-                answered(message["status"])
+                count(message["status"])
             await send(message)
 
         try:
-            await self._app(scope, receive, sent)
+            await self._app(scope, receive, counting_send)
         except Exception:
-            if not is_answered:
-                answered(500)
+            if not is_counted:
+                count(500)
             raise

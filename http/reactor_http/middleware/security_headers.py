@@ -1,34 +1,32 @@
-"""Headers that every answer carries, so that a browser does nothing with it that we did not mean."""
+"""Security headers of every response: content security policy and cross-origin policies."""
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from reactor_http.middleware.cross_origin import is_public
+from reactor_http.middleware.cross_origin import is_public_script
 
-_ALWAYS = {
+_COMMON = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
-    # Stream tokens stand in addresses.
+    # URLs may contain stream tokens.
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
-
-
-_SAFE = {
-    is_open: _ALWAYS | {"Cross-Origin-Resource-Policy": "cross-origin" if is_open else "same-origin"}
-    for is_open in (False, True)
+_HEADERS = {
+    is_public: _COMMON | {"Cross-Origin-Resource-Policy": "cross-origin" if is_public else "same-origin"}
+    for is_public in (False, True)
 }
-_RAW = {
-    is_open: [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-    for is_open, headers in _SAFE.items()
+_RAW_HEADERS = {
+    is_public: [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    for is_public, headers in _HEADERS.items()
 }
 
 
-def safe_headers(scope: Scope) -> dict[str, str]:
-    return _SAFE[is_public(scope)]
+def security_headers(scope: Scope) -> dict[str, str]:
+    return _HEADERS[is_public_script(scope)]
 
 
-class SafeHeaders:
+class SecurityHeaders:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
@@ -36,7 +34,7 @@ class SafeHeaders:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        more = _RAW[is_public(scope)]
+        more = _RAW_HEADERS[is_public_script(scope)]
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -1,100 +1,146 @@
-// The page: asks who is looking, and shows the view that the address names.
+// @ts-check
+// The page: signs the user in, and shows the view that the address names.
 
-import * as address from "./address.js";
 import * as api from "./api.js";
-import { askForToken } from "./ask.js";
-import { ConnectionSign } from "./connection.js";
-import { h, setAttribute } from "./dom.js";
+import { ConnectionStatus } from "./connection-status.js";
+import { askForToken } from "./dialog.js";
+import { byId, h, setAttribute } from "./dom.js";
 import { OverviewView } from "./overview.js";
 import { PipelineView } from "./pipeline.js";
 import { PipelinesView } from "./pipelines.js";
-import { defineShapes } from "./state.js";
+import { hrefTo, interceptLinks, onNavigate, readParams } from "./router.js";
+import { defineShapes } from "./states.js";
 import { Stream } from "./stream.js";
 
-const VIEWS = { pipelines: PipelinesView, pipeline: PipelineView, overview: OverviewView };
-const main = document.getElementById("main");
-const sign = new ConnectionSign();
-const links = {
-  pipelines: h("a", { href: address.to({}), "data-view": true }, "Pipelines"),
-  overview: h("a", { href: address.to({ view: "overview" }), "data-view": true }, "Overview"),
-};
-let me = null;
-let shown = { key: null, view: null };
+/** @import { App, Me, Params, PipelineEvent, PipelinesEvent, View } from "./types.js" */
 
-/** What a view may use of the page around it. */
-const app = {
-  may: (permission) => me.permissions.includes(permission),
-  setTitle: (words) => { document.title = words ? `${words} · reactor` : "reactor"; },
-  /** One stream per page, whatever it shows: the view before has closed its own. */
-  stream(path, pipeline, onEvent, onGone) {
+const VIEWS = { pipelines: PipelinesView, pipeline: PipelineView, overview: OverviewView };
+const FIRST_WAIT_MS = 500;
+const MAX_WAIT_MS = 10000;
+const main = byId("main");
+const connectionStatus = new ConnectionStatus();
+const links = {
+  pipelines: h("a", { href: hrefTo({}), "data-view": true }, "Pipelines"),
+  overview: h("a", { href: hrefTo({ view: "overview" }), "data-view": true }, "Overview"),
+};
+
+/** @type {{ key: string, view: View } | null} */
+let shown = null;
+
+/**
+ * @param {Me} me
+ * @returns {App}
+ */
+function makeApp(me) {
+  /**
+   * One stream per page: the previous view has closed its own.
+   *
+   * @param {string} path
+   * @param {string | null} pipelineId
+   * @param {(name: string, data: unknown) => void} onEvent
+   * @param {(message: string) => void} [onUnavailable]
+   */
+  const openStream = (path, pipelineId, onEvent, onUnavailable) => {
     const stream = new Stream(path, {
-      pipeline,
+      pipelineId,
       needsToken: me.needs_token,
-      on: {
-        event: onEvent,
-        state(state, facts) {
-          sign.set(state, facts, () => stream.retry());
-          if (state === "gone") onGone?.(facts.words);
-        },
+      onEvent,
+      onState(state, details) {
+        connectionStatus.set(state, details, () => stream.retry());
+        if (state === "unavailable") onUnavailable?.(details.message ?? "");
       },
     });
     return stream;
-  },
-};
+  };
+  return {
+    may: (permission) => me.permissions.includes(permission),
+    setTitle,
+    openPipelineStream: (id, onEvent, onUnavailable) =>
+      openStream(
+        `v1/pipelines/${encodeURIComponent(id)}/events`,
+        id,
+        (name, data) => onEvent(/** @type {PipelineEvent} */ ({ name, data })),
+        onUnavailable,
+      ),
+    openPipelinesStream: (onEvent, onUnavailable) =>
+      openStream(
+        "v1/events",
+        null,
+        (name, data) => onEvent(/** @type {PipelinesEvent} */ ({ name, data })),
+        onUnavailable,
+      ),
+  };
+}
 
-function route() {
-  const params = address.read();
-  const name = params.pipeline ? "pipeline" : params.view in VIEWS ? params.view : "pipelines";
+/** @param {string} title */
+function setTitle(title) {
+  document.title = title ? `${title} · reactor` : "reactor";
+}
+
+/**
+ * @param {Params} params
+ * @returns {keyof typeof VIEWS}
+ */
+function viewName(params) {
+  if (params.pipeline) return "pipeline";
+  return params.view === "overview" ? "overview" : "pipelines";
+}
+
+/** @param {App} app */
+function showView(app) {
+  const params = readParams();
+  const name = viewName(params);
   const key = `${name} ${params.pipeline ?? ""}`;
-  for (const [link, element] of Object.entries(links)) {
-    setAttribute(element, "aria-current", link === name ? "page" : link === "pipelines" && name === "pipeline" ? "true" : null);
-  }
-  if (shown.key === key) {
+  setAttribute(links.overview, "aria-current", name === "overview" ? "page" : null);
+  setAttribute(links.pipelines, "aria-current", { pipelines: "page", pipeline: "true", overview: null }[name]);
+  if (shown?.key === key) {
     shown.view.update(params);
     return;
   }
-  const first = shown.view === null;
-  shown.view?.close();
+  const isFirst = shown === null;
+  shown?.view.close();
   main.replaceChildren();
-  app.setTitle("");
+  setTitle("");
   shown = { key, view: new VIEWS[name](main, params, app) };
-  if (!first) {
+  if (!isFirst) {
     scrollTo(0, 0);
     main.focus({ preventScroll: true });
   }
 }
 
-async function start() {
-  defineShapes();
-  document.getElementById("top").append(
-    h("a", { class: "brand", href: address.to({}), "data-view": true }, h("img", { src: "icon.svg", alt: "", width: 22, height: 22 }), "reactor"),
-    h("nav", { "aria-label": "Views" }, links.pipelines, links.overview),
-    sign.sign,
-  );
-  document.getElementById("top").after(sign.banner);
-  api.whenTokenIsNeeded(askForToken);
-  await meet();
-  address.followLinks();
-  address.onMove(route);
-  route();
-}
-
-/** Asks who is looking, until the server answers, and until it knows them. */
-async function meet() {
-  for (let wait = 500; !me; wait = Math.min(wait * 2, 10000)) {
+/** Asks the server for the user's permissions, until it answers and the user has one. */
+async function signIn() {
+  for (let wait = FIRST_WAIT_MS; ; wait = Math.min(wait * 2, MAX_WAIT_MS)) {
     try {
-      const answer = await api.get("v1/me");
-      // Strangers may ask who they are, and are told that they are nobody.
-      if (answer.needs_token && !answer.permissions.includes("view")) await api.renewToken();
-      else me = answer;
+      const me = await api.getMe();
+      // The server answers this request also without a token; then there are no permissions.
+      if (!me.needs_token || me.permissions.includes("view")) return me;
+      await api.renewToken();
     } catch (error) {
-      main.replaceChildren(h("p", { class: "empty" }, error.words ?? error.message));
+      const message = api.describe(error);
+      main.replaceChildren(h("p", { class: "empty" }, message));
       await new Promise((resolve) => {
-        sign.set("reconnecting", { retryAt: Date.now() + wait, words: error.words }, resolve);
+        connectionStatus.set("reconnecting", { retryAt: Date.now() + wait, message }, () => resolve(undefined));
         setTimeout(resolve, wait);
       });
     }
   }
+}
+
+async function start() {
+  defineShapes();
+  const logo = h("img", { src: "icon.svg", alt: "", width: 22, height: 22 });
+  byId("top").append(
+    h("a", { class: "brand", href: hrefTo({}), "data-view": true }, logo, "reactor"),
+    h("nav", { "aria-label": "Views" }, links.pipelines, links.overview),
+    connectionStatus.indicator,
+  );
+  byId("top").after(connectionStatus.banner);
+  api.setTokenPrompt(askForToken);
+  const app = makeApp(await signIn());
+  interceptLinks();
+  onNavigate(() => showView(app));
+  showView(app);
 }
 
 start();

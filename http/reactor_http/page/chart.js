@@ -1,65 +1,154 @@
-// A small chart that tells no lies: zero at the bottom, units at the axis, gaps where nothing is known.
+// @ts-check
+// A line chart: the axis starts at zero and has units, and gaps show where nothing is known.
 
 import { h, svg } from "./dom.js";
 import { clock } from "./time.js";
 
-const BOX = { height: 170, left: 46, right: 8, top: 10, bottom: 22 };
+/** @import { Point, Series } from "./types.js" */
 
-/** A round number at or above the largest value, and the marks up to it; `whole`: there are no halves. Pure. */
+const BOX = { height: 170, left: 46, right: 8, top: 10, bottom: 22 };
+const TEN_MINUTES = 600000;
+const ANCHORS = ["start", "middle", "end"];
+
+/**
+ * A round number at or above the largest value, and the marks up to it. `whole`: whole numbers only.
+ *
+ * @param {number} largest
+ * @param {boolean} [whole]
+ */
 export function scale(largest, whole = false) {
   if (!(largest > 0)) return { top: 1, marks: [0, 1] };
   const rough = largest / 3;
-  const power = whole ? Math.max(1, 10 ** Math.floor(Math.log10(rough))) : 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((factor) => factor * power).find((candidate) => candidate >= rough && (!whole || candidate >= 1));
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const base = whole ? Math.max(1, power) : power;
+  const step = base * ([1, 2, 5].find((factor) => factor * base >= rough) ?? 10);
   const count = Math.ceil(largest / step - 1e-9);
-  return { top: count * step, marks: Array.from({ length: count + 1 }, (_, index) => Number((index * step).toPrecision(12))) };
+  const marks = Array.from({ length: count + 1 }, (_, index) => Number((index * step).toPrecision(12)));
+  return { top: count * step, marks };
 }
 
-/** The stretches without gaps of [time, value] points: what is null, or too far from the one before, begins a new one. Pure. */
-export function stretches(points, gap) {
+/**
+ * The segments without gaps. A null, or a point farther than `gap` from the previous one, starts a new segment.
+ *
+ * @param {Point[]} points
+ * @param {number} gap
+ * @returns {[number, number][][]}
+ */
+export function segments(points, gap) {
+  /** @type {[number, number][][]} */
   const found = [];
-  let last = null;
+  /** @type {number | null} */
+  let previous = null;
   for (const [at, value] of points) {
-    if (value === null || value === undefined) {
-      last = null;
+    if (value === null) {
+      previous = null;
       continue;
     }
-    if (last === null || at - last > gap) found.push([]);
-    found.at(-1).push([at, value]);
-    last = at;
+    if (previous === null || at - previous > gap) found.push([]);
+    found.at(-1)?.push([at, value]);
+    previous = at;
   }
   return found;
 }
 
-/** `width`: of the place it goes to, so that its letters are as large as all others. `series`: [{name, kind, points: [[ms, value|null]]}]; `from`, `to` in ms; `gap`: ms between points beyond which nothing is known. */
+/**
+ * @typedef {object} ChartOptions
+ * @property {string} title
+ * @property {string} unit
+ * @property {Series[]} series
+ * @property {number} from milliseconds
+ * @property {number} to milliseconds
+ * @property {number} gap milliseconds between points beyond which nothing is known
+ * @property {number} [width] of the chart's place in pixels, so that its text has the size of the page's text
+ * @property {boolean} [whole]
+ * @property {(value: number) => string} [format]
+ */
+
+/** @param {ChartOptions} options */
 export function chart({ title, unit, series, from, to, gap, width = 480, whole = false, format = String }) {
   const { height, left, right, top, bottom } = BOX;
-  const values = series.flatMap(({ points }) => points.map(([, value]) => value ?? 0));
-  const axis = scale(values.reduce((most, value) => Math.max(most, value), 0), whole);
+  const values = series.flatMap(({ points }) => points.flatMap(([, value]) => value ?? []));
+  const largest = values.reduce((most, value) => Math.max(most, value), 0);
+  const axis = scale(largest, whole);
+  /** @param {number} at */
   const x = (at) => left + ((at - from) / Math.max(1, to - from)) * (width - left - right);
+  /** @param {number} value */
   const y = (value) => height - bottom - (value / axis.top) * (height - top - bottom);
+
   const marks = axis.marks.map((value) => [
     svg("line", { class: "rule", x1: left, x2: width - right, y1: y(value), y2: y(value) }),
     svg("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, format(value)),
   ]);
-  // Seconds where the marks would otherwise say the same.
-  const time = (at) => (to - from < 600000 ? clock(at) : clock(at).replace(/:\d\d(?!:)(?=\D*$)/, ""));
-  const times = [0, 0.5, 1].map((share) => {
-    const at = from + share * (to - from);
-    return svg("text", { x: x(at), y: height - 6, "text-anchor": ["start", "middle", "end"][share * 2] }, time(at));
+  const times = ANCHORS.map((anchor, index) => {
+    const at = from + (index / 2) * (to - from);
+    return svg("text", { x: x(at), y: height - 6, "text-anchor": anchor }, timeLabel(at, to - from));
   });
-  const lines = series.map(({ kind, points }) => stretches(points, gap).map((stretch) => {
-    if (stretch.length === 1) return svg("circle", { class: `dot ${kind}`, cx: x(stretch[0][0]), cy: y(stretch[0][1]), r: 2.5 });
-    return svg("path", { class: `line ${kind}`, d: stretch.map(([at, value], index) => `${index ? "L" : "M"}${x(at).toFixed(1)} ${y(value).toFixed(1)}`).join("") });
-  }));
-  const known = values.length > 0 && series.some(({ points }) => points.some(([, value]) => value !== null));
+  const lines = series.map(({ kind, points }) => segments(points, gap).map((segment) => line(segment, kind, x, y)));
+  const empty = { x: (left + width) / 2, y: height / 2, "text-anchor": "middle" };
+  const picture = svg(
+    "svg",
+    { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label(title, unit, series, format) },
+    marks,
+    times,
+    lines,
+    values.length ? null : svg("text", empty, "no data"),
+  );
+  return h("figure", { class: "chart" }, caption(title, unit, series), picture);
+}
+
+/**
+ * @param {[number, number][]} segment
+ * @param {string} kind
+ * @param {(at: number) => number} x
+ * @param {(value: number) => number} y
+ */
+function line(segment, kind, x, y) {
+  if (segment.length === 1) {
+    const [at, value] = segment[0];
+    return svg("circle", { class: `dot ${kind}`, cx: x(at), cy: y(value), r: 2.5 });
+  }
+  const path = segment.map(([at, value], index) => `${index ? "L" : "M"}${x(at).toFixed(1)} ${y(value).toFixed(1)}`);
+  return svg("path", { class: `line ${kind}`, d: path.join("") });
+}
+
+/**
+ * With seconds only where the labels would be equal without them.
+ *
+ * @param {number} at
+ * @param {number} span
+ */
+const timeLabel = (at, span) => (span < TEN_MINUTES ? clock(at) : clock(at).replace(/:\d\d(?!:)(?=\D*$)/, ""));
+
+/**
+ * For screen readers: the newest value of each series.
+ *
+ * @param {string} title
+ * @param {string} unit
+ * @param {Series[]} series
+ * @param {(value: number) => string} format
+ */
+function label(title, unit, series, format) {
   const newest = series.map(({ name, points }) => {
-    const last = points.findLast(([, value]) => value !== null);
-    return `${name}: ${last ? `${format(last[1])} ${unit} at ${clock(last[0])}` : "nothing known"}`;
+    const [at, value] = points.findLast((point) => point[1] !== null) ?? [0, null];
+    return `${name}: ${value === null ? "no data" : `${format(value)} ${unit} at ${clock(at)}`}`;
   });
-  return h("figure", { class: "chart" },
-    h("figcaption", {}, h("b", {}, title), h("span", { class: "muted" }, unit),
-      h("span", { class: "legend" }, series.map(({ name, kind }) => h("span", {}, h("i", { class: `swatch ${kind}`, "aria-hidden": "true" }), name)))),
-    svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${title}. ${newest.join("; ")}` }, marks, times, lines,
-      known ? null : svg("text", { x: (left + width) / 2, y: height / 2, "text-anchor": "middle" }, "nothing in this time")));
+  return `${title}. ${newest.join("; ")}`;
+}
+
+/**
+ * @param {string} title
+ * @param {string} unit
+ * @param {Series[]} series
+ */
+function caption(title, unit, series) {
+  const legend = series.map(({ name, kind }) =>
+    h("span", {}, h("i", { class: `swatch ${kind}`, "aria-hidden": "true" }), name),
+  );
+  return h(
+    "figcaption",
+    {},
+    h("b", {}, title),
+    h("span", { class: "muted" }, unit),
+    h("span", { class: "legend" }, legend),
+  );
 }

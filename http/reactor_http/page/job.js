@@ -1,31 +1,88 @@
-// One job in full: what it does, why it does not, its errors, attempts, steps and data.
+// @ts-check
+// One job in full: progress, why it is not running, errors, attempts, steps and data.
 
-import * as address from "./address.js";
+import { jobButtons } from "./actions.js";
 import * as api from "./api.js";
-import { jobButtons } from "./act.js";
-import { bar } from "./bar.js";
-import { h, setAttribute, setText } from "./dom.js";
-import { badge, ENDED, shape } from "./state.js";
+import { h, setAttribute, setContent, setText } from "./dom.js";
+import { attemptsText, ranFor } from "./jobs.js";
+import { progressBar } from "./progress-bar.js";
+import { hrefTo, navigate } from "./router.js";
+import { badge, shape, TERMINAL } from "./states.js";
 import { Steps } from "./steps.js";
-import { age, between, date, duration, number } from "./time.js";
+import { age, date, duration, number, secondsBetween } from "./time.js";
 
-const NEEDED_SHOWN = 50;
-const AGAIN = 5000; // what only the server knows (why, attempts) is asked for again after so long
+/** @import { PipelineStore } from "./store.js" */
+/** @import { App, Child, EarlierAttempt, JobDetails, Params, StoredJob, Why } from "./types.js" */
+
+const MAX_DEPENDENCIES = 50;
+const RELOAD_MS = 5000; // reasons and earlier attempts are not part of the stream
+const NARROW = "(max-width: 60rem)"; // as in style.css: the panel stands below the list
+// Reasons that need attention even though the job is running or has finished.
+const ALARMS = ["worker_dead", "handler_not_stopped"];
 
 export class JobPanel {
-  #store; #id = null; #full = null; #why = null; #failure = null; #seen = null; #timer = null; #params = {}; #drawn = ""; #asked = 0;
-  #state = badge("pending"); #title = h("h2", { tabindex: -1 }); #close = h("a", { class: "button small", "data-view": true }, "Close");
-  #buttons; #bar = bar("progress"); #message = h("p", { class: "message" }); #facts = h("dl", { class: "facts" });
-  #reasons = h("section", { class: "why", hidden: true }); #error = h("section", { hidden: true });
-  #attempts = h("section", { hidden: true }); #needs = h("section", { hidden: true }); #data = h("section", {}); #steps = new Steps();
+  #store;
+  /** @type {Params} */
+  #params = {};
+  /** @type {number | null} */
+  #id = null;
+  /** @type {JobDetails | null} */
+  #details = null;
+  /** @type {Why | null} */
+  #why = null;
+  /** @type {string | null} */
+  #loadError = null;
+  #loads = 0;
+  /**
+   * Of the row when the details were loaded; they are loaded again when it differs.
+   *
+   * @type {string | null}
+   */
+  #loadedFor = null;
+  /** The data that the sections show, as JSON. */
+  #drawnFacts = "";
+  /** @type {number | undefined} */
+  #timer;
+  #state = badge("pending");
+  #title = h("h2", { tabindex: -1 });
+  #closeLink = h("a", { class: "button small", "data-view": true }, "Close");
+  #buttons;
+  #bar = progressBar("Progress");
+  #message = h("p", { class: "message" });
+  #facts = h("dl", { class: "facts" });
+  #reasons = h("section", { class: "why", hidden: true });
+  #error = h("section", { hidden: true });
+  #attempts = h("section", { hidden: true });
+  #dependencies = h("section", { hidden: true });
+  #data = h("section", {});
+  #steps = new Steps();
 
+  /**
+   * @param {PipelineStore} store
+   * @param {App} app
+   */
   constructor(store, app) {
     this.#store = store;
     this.#buttons = jobButtons(app);
-    this.element = h("aside", { class: "panel", "aria-label": "Job", hidden: true },
-      h("div", { class: "panel-head" }, this.#state.element, this.#close), this.#title, this.#bar.element, this.#message, this.#buttons.element,
-      this.#reasons, this.#error, this.#steps.element, this.#facts, this.#attempts, this.#needs, this.#data);
-    this.element.addEventListener("keydown", (event) => event.key === "Escape" && address.go({ ...this.#params, job: null }));
+    this.element = h(
+      "aside",
+      { class: "panel", "aria-label": "Job", hidden: true },
+      h("div", { class: "panel-head" }, this.#state.element, this.#closeLink),
+      this.#title,
+      this.#bar.element,
+      this.#message,
+      this.#buttons.element,
+      this.#reasons,
+      this.#error,
+      this.#steps.element,
+      this.#facts,
+      this.#attempts,
+      this.#dependencies,
+      this.#data,
+    );
+    this.element.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") navigate({ ...this.#params, job: null });
+    });
   }
 
   close() {
@@ -33,137 +90,242 @@ export class JobPanel {
     this.#id = null;
   }
 
-  /** The job with this number, or none. */
+  /**
+   * Shows the job with this id, or none. NaN: the address names no number.
+   *
+   * @param {number | null} id
+   * @param {Params} params
+   */
   show(id, params) {
     this.#params = params;
-    setAttribute(this.#close, "href", address.to({ ...params, job: null }));
+    setAttribute(this.#closeLink, "href", hrefTo({ ...params, job: null }));
     if (Object.is(id, this.#id)) return;
     clearTimeout(this.#timer);
     this.#id = id;
-    this.#full = this.#why = this.#failure = this.#seen = null;
-    this.#drawn = "";
+    this.#details = null;
+    this.#why = null;
+    this.#loadError = null;
+    this.#loadedFor = null;
+    this.#drawnFacts = "";
     this.#steps.reset();
-    for (const section of [this.#reasons, this.#error, this.#attempts, this.#needs, this.#data]) fill(section, null);
+    const sections = [this.#reasons, this.#error, this.#attempts, this.#dependencies, this.#data];
+    for (const section of sections) setSection(section, null);
     this.element.hidden = id === null;
-    if (Number.isSafeInteger(id)) this.#load();
+    if (id !== null && Number.isSafeInteger(id)) this.#load(id);
   }
 
   focus() {
     this.#title.focus({ preventScroll: true });
-    if (matchMedia("(max-width: 60rem)").matches) this.element.scrollIntoView({ block: "start" });
+    if (matchMedia(NARROW).matches) this.element.scrollIntoView({ block: "start" });
   }
 
   draw() {
     if (this.#id === null) return;
-    const row = this.#store.jobs.get(this.#id);
-    for (const part of [this.#state.element, this.#buttons.element, this.#facts]) part.hidden = !row;
-    if (!row) {
-      this.#bar.element.hidden = this.#steps.element.hidden = true;
-      this.#message.hidden = false;
-      setText(this.#title, `Job ${this.#params.job}`);
-      setText(this.#message, this.#store.known ? "There is no such job in this pipeline." : "Loading …");
-      return;
-    }
-    const seen = `${row.state} ${row.attempts} ${row.run_after} ${row.waiting_on} ${row.children}`;
-    if (this.#seen !== null && this.#seen !== seen) this.#load();
-    this.#seen = seen;
-    this.#state.set(row.state);
-    setText(this.#title, `${row.job_type ?? "(adopted row)"} #${row.id}`);
-    this.#bar.element.hidden = row.state !== "running" || row.progress === null;
-    this.#bar.set(row.progress ?? 0, row.state);
-    setText(this.#message, row.status_message ?? "");
-    this.#message.hidden = !row.status_message;
-    this.#buttons.set(row);
-    this.#drawFacts(row);
-    this.#steps.set(this.#store.stepsOf(row.id));
-    this.#drawFull(row);
+    const job = this.#store.jobs.get(this.#id);
+    this.#state.element.hidden = !job;
+    this.#buttons.element.hidden = !job;
+    this.#facts.hidden = !job;
+    if (job) this.#drawJob(job);
+    else this.#drawMissing();
   }
 
-  async #load() {
+  #drawMissing() {
+    this.#bar.element.hidden = true;
+    this.#steps.element.hidden = true;
+    this.#message.hidden = false;
+    setText(this.#title, `Job ${this.#params.job}`);
+    setText(this.#message, this.#store.isLoaded ? "No such job in this pipeline." : "Loading …");
+  }
+
+  /** @param {StoredJob} job */
+  #drawJob(job) {
+    this.#reloadIfChanged(job);
+    this.#state.set(job.state);
+    setText(this.#title, `${job.job_type ?? "(adopted row)"} #${job.id}`);
+    this.#bar.element.hidden = job.state !== "running" || job.progress === null;
+    this.#bar.set(job.progress, job.state);
+    setText(this.#message, job.status_message ?? "");
+    this.#message.hidden = !job.status_message;
+    this.#buttons.set(job);
+    this.#drawFacts(job);
+    this.#steps.set(this.#store.stepsOf(job.id));
+    this.#drawSections(job);
+  }
+
+  /** @param {StoredJob} job */
+  #reloadIfChanged(job) {
+    const version = `${job.state} ${job.attempts} ${job.run_after} ${job.waiting_on} ${job.children}`;
+    if (this.#loadedFor !== null && this.#loadedFor !== version) this.#load(job.id);
+    this.#loadedFor = version;
+  }
+
+  /** @param {number} id */
+  async #load(id) {
     clearTimeout(this.#timer);
-    const id = this.#id;
-    const asked = (this.#asked += 1);
+    this.#loads += 1;
+    const load = this.#loads;
+    const isOutdated = () => id !== this.#id || load !== this.#loads;
     try {
-      const [full, why] = await Promise.all([api.get(`v1/jobs/${id}`), api.get(`v1/jobs/${id}/why`)]);
-      if (id !== this.#id || asked !== this.#asked) return;
-      this.#full = full;
+      const [details, why] = await Promise.all([api.getJob(id), api.getWhy(id)]);
+      if (isOutdated()) return;
+      this.#details = details;
       this.#why = why;
-      this.#failure = null;
+      this.#loadError = null;
     } catch (error) {
-      if (id !== this.#id || asked !== this.#asked) return;
-      this.#failure = error.words ?? error.message;
+      if (isOutdated()) return;
+      this.#loadError = api.describe(error);
     }
-    const row = this.#store.jobs.get(id);
-    if (!row || !ENDED.has(row.state) || this.#failure || this.#full.state !== row.state) this.#timer = setTimeout(() => this.#load(), AGAIN);
+    const job = this.#store.jobs.get(id);
+    const isFinal = job && TERMINAL.has(job.state) && !this.#loadError && this.#details?.state === job.state;
+    if (!isFinal) this.#timer = setTimeout(() => this.#load(id), RELOAD_MS);
     this.draw();
   }
 
-  #drawFacts(row) {
-    const facts = [
-      ["Pod", row.locked_by], ["Attempts", row.attempts ? `${row.attempts}${row.quota ? ` of ${row.quota}` : ""}` : null],
-      ["Queue", row.queue], ["Priority", row.priority || null], ["Scope", row.scope && `${row.scope}${row.is_current ? " (current)" : ""}`],
-      ["Tags", row.tags?.join(", ")], ["Created", `${date(row.created_at)}, ${age(row.created_at)}`],
-      ["Not before", row.run_after && row.state === "pending" ? date(row.run_after) : null],
-      ["Started", row.started_at && date(row.started_at)], ["Ended", row.finished_at && date(row.finished_at)],
-      ["Ran for", row.started_at && (row.finished_at || row.state === "running") && duration(between(row.started_at, row.finished_at))],
-      ["Chained", row.children ? `${number(row.children)} ${row.children === 1 ? "job" : "jobs"}` : null],
-    ].filter(([, value]) => value);
-    const same = this.#facts.childElementCount === facts.length && facts.every(([name], index) => this.#facts.children[index].firstChild.textContent === name);
-    if (!same) this.#facts.replaceChildren(...facts.map(([name]) => h("div", {}, h("dt", {}, name), h("dd", {}))));
-    facts.forEach(([, value], index) => setText(this.#facts.children[index].lastChild, value));
+  /** @param {StoredJob} job */
+  #drawFacts(job) {
+    const facts = factsOf(job);
+    const names = facts.map(([name]) => name).join();
+    if (this.#facts.dataset.names !== names) {
+      this.#facts.dataset.names = names;
+      this.#facts.replaceChildren(...facts.map(([name]) => h("div", {}, h("dt", {}, name), h("dd", {}))));
+    }
+    const values = this.#facts.querySelectorAll("dd");
+    facts.forEach(([, value], index) => setText(values[index], value));
   }
 
-  #drawFull(row) {
-    const facts = JSON.stringify([this.#full, this.#why, this.#failure, row.error, row.state, this.#params, this.#needed]);
-    if (facts === this.#drawn) return;
-    this.#drawn = facts;
-    const error = this.#full?.state === row.state ? this.#full.error : row.error;
-    fill(this.#error, error && (row.state === "cancelled" ? "Why it was cancelled" : row.state === "pending" || row.state === "running" ? "Last error" : "Error"),
-      error && [h("pre", { class: "error", tabindex: 0 }, error)]);
-    const reasons = row.state === "running" || ENDED.has(row.state) ? this.#why?.reasons.filter(({ code }) => ["worker_dead", "handler_not_stopped"].includes(code)) : this.#why?.reasons;
-    fill(this.#reasons, reasons?.length && (row.state === "running" ? "Look at this" : "Why it does not run"),
-      reasons?.length && [h("ul", {}, reasons.map((reason) => h("li", {}, reason.message)))]);
-    if (this.#failure) fill(this.#data, "Details", [h("p", { class: "wrong" }, this.#failure)]);
-    if (!this.#full) return;
+  /** @param {StoredJob} job */
+  #drawSections(job) {
+    const dependencies = this.#listedDependencies;
+    const sources = [this.#details, this.#why, this.#loadError, job.error, job.state, this.#params, dependencies];
+    const facts = JSON.stringify(sources);
+    if (facts === this.#drawnFacts) return;
+    this.#drawnFacts = facts;
+    this.#drawError(job);
+    this.#drawReasons(job);
+    if (this.#loadError) setSection(this.#data, "Details", h("p", { class: "danger" }, this.#loadError));
+    if (!this.#details) return;
+    this.#drawAttempts(this.#details.earlier_attempts);
+    this.#drawDependencies(this.#details.dependencies.length);
+    this.#drawData(this.#details);
+  }
+
+  /** @param {StoredJob} job */
+  #drawError(job) {
+    // The stream cuts long errors off; the details have all of it.
+    const error = this.#details?.state === job.state ? this.#details.error : job.error;
+    let heading = "Error";
+    if (job.state === "cancelled") heading = "Reason for the cancellation";
+    if (job.state === "pending" || job.state === "running") heading = "Last error";
+    setSection(this.#error, error && heading, h("pre", { class: "error", tabindex: 0 }, error));
+  }
+
+  /** @param {StoredJob} job */
+  #drawReasons(job) {
+    const isDue = job.state !== "running" && !TERMINAL.has(job.state);
+    const reasons = (this.#why?.reasons ?? []).filter(({ code }) => isDue || ALARMS.includes(code));
+    const heading = isDue ? "Why it is not running" : "Needs attention";
+    const items = reasons.map((reason) => h("li", {}, reason.message));
+    setSection(this.#reasons, reasons.length > 0 && heading, h("ul", {}, items));
+  }
+
+  /** @param {EarlierAttempt[]} attempts */
+  #drawAttempts(attempts) {
+    const items = attempts.map((attempt) =>
+      h(
+        "li",
+        {},
+        h(
+          "p",
+          {},
+          h("b", {}, `Attempt ${attempt.number}`),
+          `: ${attempt.outcome} on ${attempt.pod ?? "?"}`,
+          h("span", { class: "muted" }, ` ${attemptTime(attempt)}`),
+        ),
+        attempt.error && h("pre", { class: "error", tabindex: 0 }, attempt.error),
+      ),
+    );
+    setSection(this.#attempts, attempts.length > 0 && "Earlier attempts", h("ol", { class: "attempts" }, items));
+  }
+
+  /** With the states that the stream sent: they are newer than the loaded ones. */
+  get #listedDependencies() {
+    const listed = this.#details?.dependencies.slice(0, MAX_DEPENDENCIES) ?? [];
+    return listed.map((row) => ({ ...row, state: this.#store.jobs.get(row.depends_on)?.state ?? row.state }));
+  }
+
+  /** @param {number} count */
+  #drawDependencies(count) {
+    const listed = this.#listedDependencies;
+    const items = listed.map(({ depends_on, needs, state }) => {
+      const other = this.#store.jobs.get(depends_on);
+      const name = `${other?.job_type ?? "job"} #${depends_on}`;
+      const href = hrefTo({ ...this.#params, job: depends_on });
+      const link = other ? h("a", { href, "data-view": true }, name) : name;
+      const note = h("span", { class: "muted" }, needs === "finished" ? " (in any terminal state)" : "");
+      return h("li", {}, shape(state, state), " ", link, note);
+    });
+    const more = count > listed.length && h("p", { class: "muted" }, `and ${number(count - listed.length)} more`);
+    setSection(this.#dependencies, count > 0 && "Depends on", h("ul", { class: "plain-list" }, items), more);
+  }
+
+  /** @param {JobDetails} details */
+  #drawData({ payload, result }) {
+    const isOpen = [...this.#data.querySelectorAll("details")].map((element) => element.open);
+    /** @type {[string, Record<string, unknown> | null][]} */
+    const values = [
+      ["Payload", payload],
+      ["Result", result],
+    ];
+    const parts = values
+      .filter(([, value]) => value && Object.keys(value).length)
+      .map(([name, value], index) => {
+        const json = h("pre", { class: "data", tabindex: 0, "aria-label": name }, JSON.stringify(value, null, 2));
+        return h("details", { open: isOpen[index] ?? true }, h("summary", {}, name), json);
+      });
     this.#data.hidden = false;
-    this.#drawAttempts();
-    this.#drawNeeds();
-    const { payload, result } = this.#full;
-    const parts = [["Payload", payload], ["Result", result]].filter(([, value]) => value && Object.keys(value).length);
-    const open = [...this.#data.querySelectorAll("details")].map((element) => element.open);
-    this.#data.replaceChildren(...parts.map(([name, value], index) =>
-      h("details", { open: open[index] ?? true }, h("summary", {}, name), h("pre", { class: "data", tabindex: 0, "aria-label": name }, JSON.stringify(value, null, 2)))));
-  }
-
-  #drawAttempts() {
-    const rows = this.#full.earlier_attempts ?? [];
-    fill(this.#attempts, rows.length && "Earlier attempts", rows.length && [h("ol", { class: "attempts" }, rows.map((attempt) =>
-      h("li", {}, h("p", {}, h("b", {}, `Attempt ${attempt.number}`), ` ${attempt.outcome} on ${attempt.pod ?? "?"}`,
-        h("span", { class: "muted" }, ` ${date(attempt.started_at ?? attempt.ended_at)}${attempt.started_at ? `, after ${duration(between(attempt.started_at, attempt.ended_at))}` : ""}`)),
-      attempt.error && h("pre", { class: "error", tabindex: 0 }, attempt.error))))]);
-  }
-
-  /** What it depends on, as the stream tells it: that is newer than what was asked for. */
-  get #needed() {
-    return (this.#full?.dependencies ?? []).slice(0, NEEDED_SHOWN).map((need) => ({ ...need, state: this.#store.jobs.get(need.depends_on)?.state ?? need.state }));
-  }
-
-  #drawNeeds() {
-    const rows = this.#full.dependencies ?? [];
-    const some = this.#needed;
-    fill(this.#needs, rows.length && "Depends on", rows.length && [
-      h("ul", { class: "plain-list" }, some.map(({ depends_on, needs, state }) => {
-        const other = this.#store.jobs.get(depends_on);
-        const name = `${other?.job_type ?? "job"} #${depends_on}`;
-        return h("li", {}, shape(state, state), " ", other ? h("a", { href: address.to({ ...this.#params, job: depends_on }), "data-view": true }, name) : name,
-          h("span", { class: "muted" }, needs === "finished" ? " (any end will do)" : ""));
-      })),
-      rows.length > some.length && h("p", { class: "muted" }, `and ${number(rows.length - some.length)} more`),
-    ]);
+    this.#data.replaceChildren(...parts);
   }
 }
 
-function fill(section, heading, content) {
+/**
+ * @param {StoredJob} job
+ * @returns {[name: string, value: string][]}
+ */
+function factsOf(job) {
+  const scope = job.scope && `${job.scope}${job.is_current ? " (current)" : ""}`;
+  const children = `${number(job.children)} ${job.children === 1 ? "job" : "jobs"}`;
+  /** @type {[string, string | null | false][]} */
+  const facts = [
+    ["Pod", job.locked_by],
+    ["Attempts", attemptsText(job)],
+    ["Queue", job.queue],
+    ["Priority", job.priority !== 0 && String(job.priority)],
+    ["Scope", scope],
+    ["Tags", job.tags.join(", ")],
+    ["Created", `${date(job.created_at)}, ${age(job.created_at)}`],
+    ["Run after", job.run_after && job.state === "pending" && date(job.run_after)],
+    ["Started", job.started_at && date(job.started_at)],
+    ["Finished", job.finished_at && date(job.finished_at)],
+    ["Duration", ranFor(job)],
+    ["Children", job.children > 0 && children],
+  ];
+  return facts.flatMap(([name, value]) => (value ? [[name, value]] : []));
+}
+
+/** @param {EarlierAttempt} attempt */
+function attemptTime({ started_at, ended_at }) {
+  if (!started_at) return date(ended_at);
+  return `${date(started_at)}, after ${duration(secondsBetween(started_at, ended_at))}`;
+}
+
+/**
+ * Without a heading the section is hidden.
+ *
+ * @param {HTMLElement} section
+ * @param {string | null | false | ""} heading
+ * @param {...Child} content
+ */
+function setSection(section, heading, ...content) {
   section.hidden = !heading;
-  section.replaceChildren(...(heading ? [h("h3", {}, heading), ...content.filter(Boolean)] : []));
+  setContent(section, heading && [h("h3", {}, heading), content]);
 }

@@ -1,16 +1,22 @@
-// Tells the person what came of what they did.
+// @ts-check
+// Shows the result of an action in the corner of the page.
 
-import { h } from "./dom.js";
+import { byId, h } from "./dom.js";
 
-const SHOWN = 12000;
+const SHOWN_MS = 12000;
+const MAX_NOTICES = 3;
 
-export function notice(words, { wrong = false } = {}) {
-  const element = h("p", { class: wrong ? "notice wrong" : "notice" }, h("span", {}, words));
+/**
+ * @param {string} text
+ * @param {{ isError?: boolean }} [options]
+ */
+export function showNotice(text, { isError = false } = {}) {
+  const element = h("p", { class: isError ? "notice danger" : "notice" }, h("span", {}, text));
   const close = () => element.remove();
-  element.append(h("button", { class: "plain", type: "button", "aria-label": "Dismiss", click: close }, "×"));
-  const place = document.getElementById("notices");
-  place.append(element);
-  while (place.childElementCount > 3) place.firstChild.remove();
-  // What went wrong stays until it was read.
-  if (!wrong) setTimeout(close, SHOWN);
+  element.append(h("button", { class: "plain-button", type: "button", "aria-label": "Dismiss", click: close }, "×"));
+  const list = byId("notices");
+  list.append(element);
+  while (list.childElementCount > MAX_NOTICES) list.firstElementChild?.remove();
+  // An error stays until the user dismisses it.
+  if (!isError) setTimeout(close, SHOWN_MS);
 }

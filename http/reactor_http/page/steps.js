@@ -1,131 +1,207 @@
-// The steps of a job: a grid where their names are `row/column` (days × models), else a list.
+// @ts-check
+// The steps of a job: a grid if their names are `row/column` (days × models), else a list.
 
 import { h, setAttribute, setText } from "./dom.js";
-import { setShape, shape } from "./state.js";
-import { between, duration, number } from "./time.js";
+import { setShape, shape } from "./states.js";
+import { duration, number, secondsBetween } from "./time.js";
 
-const AT_ONCE = 200; // rows drawn before somebody asks for more
+/** @import { Step, StepState } from "./types.js" */
 
-/** {rows, columns, at: Map("row" -> Map("column" -> name))}, or null if the names are no grid. Pure. */
-export function grid(names) {
-  const at = new Map();
+const INITIAL_ROWS = 200;
+const MORE_ROWS = 1000;
+const MAX_COLUMNS = 60;
+const NARROW_ABOVE = 6; // columns: then their headings are vertical
+
+/** @type {StepState[]} */
+const SUMMARY_ORDER = ["running", "failed", "skipped", "pending"];
+
+/** @typedef {{ rows: string[], columns: string[], names: Map<string, Map<string, string>> }} Grid */
+
+/**
+ * The grid that the names form, or null if they form none. `names`: by row and column.
+ *
+ * @param {string[]} stepNames
+ * @returns {Grid | null}
+ */
+export function grid(stepNames) {
+  /** @type {Grid["names"]} */
+  const names = new Map();
   const columns = new Set();
-  for (const name of names) {
-    const cut = name.lastIndexOf("/");
-    if (cut < 1 || cut === name.length - 1) return null;
-    const [row, column] = [name.slice(0, cut), name.slice(cut + 1)];
+  for (const name of stepNames) {
+    const slash = name.lastIndexOf("/");
+    if (slash < 1 || slash === name.length - 1) return null;
+    const row = name.slice(0, slash);
+    const column = name.slice(slash + 1);
     columns.add(column);
-    if (!at.has(row)) at.set(row, new Map());
-    at.get(row).set(column, name);
+    const cells = names.get(row) ?? new Map();
+    names.set(row, cells.set(column, name));
   }
-  // As a grid it would be mostly holes: a list tells more.
-  if (!at.size || at.size * columns.size > names.length * 3 || columns.size > 60) return null;
-  return { rows: [...at.keys()], columns: [...columns], at };
+  // A grid that would be mostly empty is clearer as a list.
+  const cellCount = names.size * columns.size;
+  if (!names.size || cellCount > stepNames.length * 3 || columns.size > MAX_COLUMNS) return null;
+  return { rows: [...names.keys()], columns: [...columns], names };
 }
 
+/** @typedef {{ button: HTMLButtonElement, icon: SVGSVGElement, time: HTMLElement | null }} Cell */
+
 export class Steps {
-  #names = ""; #cells = new Map(); #limit = AT_ONCE; #chosen = null; #steps = [];
+  /** @type {Step[]} */
+  #steps = [];
+  /** The names that the cells were built for, as JSON. */
+  #builtNames = "";
+  /**
+   * By step name.
+   *
+   * @type {Map<string, Cell>}
+   */
+  #cells = new Map();
+  #maxRows = INITIAL_ROWS;
+  /** @type {string | null} */
+  #selected = null;
   #summary = h("p", { class: "muted" });
-  #place = h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Steps" });
-  #more = h("button", { class: "button small", type: "button", click: () => { this.#limit += 1000; this.#names = ""; this.set(this.#steps); } });
+  #content = h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Steps" });
+  #more = h("button", { class: "button small", type: "button", click: () => this.#showMore() });
   #detail = h("div", { class: "step-detail", "aria-live": "polite" });
+  element = h(
+    "section",
+    { class: "steps", hidden: true },
+    h("h3", {}, "Steps"),
+    this.#summary,
+    this.#content,
+    this.#more,
+    this.#detail,
+  );
 
   constructor() {
-    this.element = h("section", { class: "steps", hidden: true }, h("h3", {}, "Steps"), this.#summary, this.#place, this.#more, this.#detail);
-    // One stop for Tab; arrows go on from there.
-    this.#place.addEventListener("keydown", (event) => this.#pressed(event));
+    // One tab stop for all steps; the arrow keys move between them.
+    this.#content.addEventListener("keydown", (event) => this.#onKeydown(event));
   }
 
-  /** For another job. */
+  /** Call it before the steps of another job are shown. */
   reset() {
-    this.#chosen = null;
-    this.#limit = AT_ONCE;
+    this.#selected = null;
+    this.#maxRows = INITIAL_ROWS;
     this.#detail.replaceChildren();
     delete this.#detail.dataset.facts;
   }
 
+  /** @param {Step[]} steps */
   set(steps) {
     this.#steps = steps;
     this.element.hidden = !steps.length;
     if (!steps.length) return;
-    const counts = {};
-    for (const { state } of steps) counts[state] = (counts[state] ?? 0) + 1;
-    setText(this.#summary, `${number(counts.completed ?? 0)} of ${number(steps.length)} completed${["running", "failed", "skipped", "pending"].map((state) => (counts[state] ? `, ${number(counts[state])} ${state}` : "")).join("")}`);
+    setText(this.#summary, summary(steps));
     const names = JSON.stringify(steps.map((step) => step.name));
-    if (names !== this.#names) this.#build(steps, names);
+    if (names !== this.#builtNames) this.#build(names);
     for (const step of steps) this.#update(step);
-    const chosen = steps.find((step) => step.name === this.#chosen);
-    if (chosen) this.#explain(chosen);
+    this.#showDetail();
   }
 
-  #build(steps, names) {
-    this.#names = names;
+  #showMore() {
+    this.#maxRows += MORE_ROWS;
+    this.#builtNames = "";
+    this.set(this.#steps);
+  }
+
+  /** @param {string} names */
+  #build(names) {
+    this.#builtNames = names;
     const focused = [...this.#cells].find(([, { button }]) => button === document.activeElement)?.[0];
     this.#cells.clear();
-    const found = grid(steps.map((step) => step.name));
-    const rows = found ? found.rows.length : steps.length;
-    this.#more.hidden = rows <= this.#limit;
-    if (!this.#more.hidden) setText(this.#more, `Show more (${number(rows - this.#limit)} further rows)`);
-    this.#place.replaceChildren(found ? this.#grid(found) : this.#list(steps));
-    // Steps that come while somebody goes through them with the keyboard must not send them back to the beginning.
-    this.#cells.get(focused)?.button.focus({ preventScroll: true });
+    const found = grid(this.#steps.map((step) => step.name));
+    const rows = found ? found.rows.length : this.#steps.length;
+    this.#more.hidden = rows <= this.#maxRows;
+    setText(this.#more, `Show more (${number(rows - this.#maxRows)} rows)`);
+    this.#content.replaceChildren(found ? this.#makeGrid(found) : this.#makeList());
+    // New steps must not move the keyboard focus.
+    if (focused !== undefined) this.#cells.get(focused)?.button.focus({ preventScroll: true });
   }
 
-  #grid({ rows, columns, at }) {
-    const head = h("tr", {}, h("td", {}), columns.map((name) => h("th", { scope: "col", title: name }, h("span", {}, name))));
-    const body = rows.slice(0, this.#limit).map((row) =>
-      h("tr", {}, h("th", { scope: "row", title: row }, h("span", {}, row)), columns.map((column) => {
-        const name = at.get(row).get(column);
-        return h("td", {}, name === undefined ? null : this.#cell(name, false));
-      })));
-    return h("table", { class: columns.length > 6 ? "grid narrow" : "grid" }, h("thead", {}, head), h("tbody", {}, body));
+  /** @param {Grid} grid */
+  #makeGrid({ rows, columns, names }) {
+    const headings = columns.map((name) => h("th", { scope: "col", title: name }, h("span", {}, name)));
+    const body = rows.slice(0, this.#maxRows).map((row) => {
+      const cells = columns.map((column) => {
+        const name = names.get(row)?.get(column);
+        return h("td", {}, name === undefined ? null : this.#makeCell(name, false));
+      });
+      return h("tr", {}, h("th", { scope: "row", title: row }, h("span", {}, row)), cells);
+    });
+    const head = h("thead", {}, h("tr", {}, h("td", {}), headings));
+    return h("table", { class: columns.length > NARROW_ABOVE ? "grid narrow" : "grid" }, head, h("tbody", {}, body));
   }
 
-  #list(steps) {
-    return h("ul", { class: "plain-list" }, steps.slice(0, this.#limit).map((step) => h("li", {}, this.#cell(step.name, true))));
+  #makeList() {
+    const steps = this.#steps.slice(0, this.#maxRows);
+    return h("ul", { class: "plain-list" }, ...steps.map((step) => h("li", {}, this.#makeCell(step.name, true))));
   }
 
-  #cell(name, withName) {
+  /**
+   * @param {string} name
+   * @param {boolean} withName
+   */
+  #makeCell(name, withName) {
     const icon = shape("pending");
-    const time = h("span", { class: "muted" });
-    const words = h("span", { class: "words" }, name);
-    const button = h("button", { class: withName ? "step wide" : "step", type: "button", tabindex: -1, click: () => this.#choose(name) }, icon, withName ? [words, time] : null);
-    this.#cells.set(name, { button, icon, time, withName });
+    const time = withName ? h("span", { class: "muted" }) : null;
+    const button = h(
+      "button",
+      { class: withName ? "step wide" : "step", type: "button", tabindex: -1, click: () => this.#select(name) },
+      icon,
+      withName && h("span", { class: "text" }, name),
+      time,
+    );
+    this.#cells.set(name, { button, icon, time });
     return button;
   }
 
+  /** @param {Step} step */
   #update(step) {
     const cell = this.#cells.get(step.name);
     if (!cell) return;
     setShape(cell.icon, step.state);
-    const lasted = step.started_at && step.state !== "pending" ? duration(between(step.started_at, step.finished_at)) : "";
-    setAttribute(cell.button, "aria-label", `${step.name}: ${step.state}${lasted ? `, ${lasted}` : ""}`);
-    setAttribute(cell.button, "title", `${step.name}: ${step.state}${lasted ? `, ${lasted}` : ""}${step.error ? `\n${step.error.slice(0, 200)}` : ""}`);
-    if (cell.withName) setText(cell.time, lasted);
+    const hasRun = step.started_at && step.state !== "pending";
+    const ranFor = hasRun ? duration(secondsBetween(step.started_at, step.finished_at)) : "";
+    const label = `${step.name}: ${step.state}${ranFor ? `, ${ranFor}` : ""}`;
+    setAttribute(cell.button, "aria-label", label);
+    setAttribute(cell.button, "title", `${label}${step.error ? `\n${step.error.slice(0, 200)}` : ""}`);
+    if (cell.time) setText(cell.time, ranFor);
   }
 
-  #choose(name) {
-    this.#chosen = name;
-    this.#explain(this.#steps.find((step) => step.name === name));
+  /** @param {string} name */
+  #select(name) {
+    this.#selected = name;
+    this.#showDetail();
   }
 
-  #explain(step) {
+  #showDetail() {
+    const step = this.#steps.find(({ name }) => name === this.#selected);
     const facts = JSON.stringify(step);
-    if (this.#detail.dataset.facts === facts) return;
+    if (!step || this.#detail.dataset.facts === facts) return;
     this.#detail.dataset.facts = facts;
-    const lasted = step.started_at ? ` in ${duration(between(step.started_at, step.finished_at))}` : "";
-    this.#detail.replaceChildren(h("p", {}, shape(step.state), " ", h("b", {}, step.name), ` ${step.state}${step.finished_at ? lasted : ""}`));
+    const hasEnded = step.started_at && step.finished_at;
+    const ranFor = hasEnded ? ` in ${duration(secondsBetween(step.started_at, step.finished_at))}` : "";
+    this.#detail.replaceChildren(h("p", {}, shape(step.state), " ", h("b", {}, step.name), ` ${step.state}${ranFor}`));
     if (step.error) this.#detail.append(h("pre", { class: "error", tabindex: 0 }, step.error));
   }
 
-  #pressed(event) {
-    if (!event.key.startsWith("Arrow")) return;
-    const all = [...this.#cells.values()].map(({ button }) => button);
-    if (!all.length) return;
+  /** @param {KeyboardEvent} event */
+  #onKeydown(event) {
+    const columns = Math.max(1, (this.#content.querySelector("thead tr")?.children.length ?? 0) - 1);
+    /** @type {Record<string, number>} */
+    const keySteps = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns };
+    const step = keySteps[event.key];
+    const buttons = [...this.#cells.values()].map(({ button }) => button);
+    if (!step || !buttons.length) return;
     event.preventDefault();
-    const width = this.#place.querySelector("thead tr")?.children.length - 1 || 1;
-    const here = all.indexOf(document.activeElement);
-    const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: width, ArrowUp: -width }[event.key];
-    all[here < 0 ? 0 : Math.min(all.length - 1, Math.max(0, here + step))].focus();
+    const current = buttons.findIndex((button) => button === document.activeElement);
+    buttons[current < 0 ? 0 : Math.min(buttons.length - 1, Math.max(0, current + step))].focus();
   }
+}
+
+/** @param {Step[]} steps */
+function summary(steps) {
+  /** @param {StepState} state */
+  const count = (state) => steps.filter((step) => step.state === state).length;
+  const others = SUMMARY_ORDER.filter(count).map((state) => `, ${number(count(state))} ${state}`);
+  return `${number(count("completed"))} of ${number(steps.length)} completed${others.join("")}`;
 }

@@ -1,154 +1,214 @@
-// One stream of events from the server, for as long as a view is open.
+// @ts-check
+// One stream of server-sent events, open as long as its view.
 //
-// EventSource would reconnect by itself, but with the address it began with: an old cursor and an expired token. So each
-// connection is closed at its first error, and the next one is ours.
+// EventSource reconnects with the address it was created with: an old cursor and an expired token. So each connection
+// is closed at its first error, and this class opens the next one.
 
 import * as api from "./api.js";
 
-const QUIET = 2000; // nothing for so long after opening: there was nothing to catch up with
-const LONGEST = 15000;
-const HIDDEN = 60000; // browsers allow six streams per host over HTTP/1.1: a tab nobody looks at gives its own back
-const NAMES = ["snapshot", "job", "step", "pipeline", "end", "reset"];
+/** @import { ConnectionDetails, ConnectionState } from "./types.js" */
+
+const QUIET_MS = 2000; // without an event for this long after opening, there was nothing to catch up with
+const MAX_WAIT_MS = 15000;
+const HIDDEN_MS = 60000; // browsers allow six streams per host over HTTP/1.1: a hidden tab gives its stream back
+const TICK_MS = 10000;
+const SLEEP_MS = 40000; // a tick later than this means that the machine slept
+const PERMANENT = [400, 403, 404, 422];
+const EVENTS = ["snapshot", "job", "step", "pipeline", "end", "reset"];
+
+/**
+ * @typedef {object} StreamOptions
+ * @property {string | null} pipelineId null: the stream of all pipelines
+ * @property {boolean} needsToken
+ * @property {(name: string, data: unknown) => void} onEvent
+ * @property {(state: ConnectionState, details: ConnectionDetails) => void} onState
+ */
 
 export class Stream {
-  #path; #pipeline; #needsToken; #on;
-  #source = null; #cursor = null; #failures = 0; #timer = null; #state = null; #closed = false; #opened = 0;
-  #asleep = null; #tick = null; #lastTick = Date.now();
+  #path;
+  #pipelineId;
+  #needsToken;
+  #onEvent;
+  #onState;
+  /** @type {EventSource | null} */
+  #source = null;
+  /** The id of the last event, from which the next connection continues. */
+  #cursor = "";
+  /** @type {ConnectionState | null} */
+  #state = null;
+  #failures = 0;
+  #isClosed = false;
+  /** Grows with each connection: callbacks of earlier connections are ignored. */
+  #attempt = 0;
+  #lastTick = Date.now();
+  /** @type {number | undefined} */
+  #timer;
+  /** @type {number | undefined} */
+  #hiddenTimer;
+  #tickTimer;
+  #listeners = new AbortController();
 
-  /** `on.event(name, data)` for each event; `on.state(state, facts)`: connecting, catching up, live, stale, reconnecting, paused, gone. */
-  constructor(path, { pipeline = null, needsToken = false, on }) {
+  /**
+   * @param {string} path
+   * @param {StreamOptions} options
+   */
+  constructor(path, { pipelineId, needsToken, onEvent, onState }) {
     this.#path = path;
-    this.#pipeline = pipeline;
+    this.#pipelineId = pipelineId;
     this.#needsToken = needsToken;
-    this.#on = on;
-    for (const [name, listener] of this.#listeners) (name === "visibilitychange" ? document : window).addEventListener(name, listener);
-    // A machine that slept may hold a connection that is dead and does not know it.
-    this.#tick = setInterval(() => {
-      if (Date.now() - this.#lastTick > 40000 && this.#source) this.retry();
-      this.#lastTick = Date.now();
-    }, 10000);
+    this.#onEvent = onEvent;
+    this.#onState = onState;
+    this.#tickTimer = setInterval(() => this.#checkForSleep(), TICK_MS);
+    this.#listen();
     this.#connect();
-    // Tabs can be opened in the background, and are not told that they are there.
-    if (document.hidden) this.#seen();
+    // A tab that is opened in the background gets no visibilitychange event.
+    if (document.hidden) this.#onVisibility();
   }
-
-  #listeners = [
-    ["online", () => this.#state !== "paused" && this.retry()],
-    ["pagehide", () => this.#drop()],
-    ["pageshow", (event) => event.persisted && this.retry()],
-    ["visibilitychange", () => this.#seen()],
-  ];
 
   close() {
-    this.#closed = true;
-    this.#drop();
-    clearInterval(this.#tick);
-    clearTimeout(this.#asleep);
-    for (const [name, listener] of this.#listeners) (name === "visibilitychange" ? document : window).removeEventListener(name, listener);
+    this.#isClosed = true;
+    this.#disconnect();
+    clearInterval(this.#tickTimer);
+    clearTimeout(this.#hiddenTimer);
+    this.#listeners.abort();
   }
 
-  /** At once, instead of after the wait. */
+  /** Connects now, instead of after the wait. */
   retry() {
-    this.#drop();
-    if (!this.#closed) this.#connect();
+    this.#disconnect();
+    if (!this.#isClosed) this.#connect();
   }
 
-  /** Also what is still on its way: an address, or the reason of a failure. */
-  #drop() {
-    this.#opened += 1;
-    clearTimeout(this.#timer);
-    this.#source?.close();
-    this.#source = null;
+  #listen() {
+    const { signal } = this.#listeners;
+    addEventListener("online", () => this.#state !== "paused" && this.retry(), { signal });
+    addEventListener("pagehide", () => this.#disconnect(), { signal });
+    addEventListener("pageshow", (event) => event.persisted && this.retry(), { signal });
+    document.addEventListener("visibilitychange", () => this.#onVisibility(), { signal });
   }
 
-  #seen() {
-    clearTimeout(this.#asleep);
+  /** After a sleep of the machine a connection may be dead without an error. */
+  #checkForSleep() {
+    if (Date.now() - this.#lastTick > SLEEP_MS && this.#source) this.retry();
+    this.#lastTick = Date.now();
+  }
+
+  #onVisibility() {
+    clearTimeout(this.#hiddenTimer);
     if (document.hidden) {
-      this.#asleep = setTimeout(() => { this.#drop(); this.#tell("paused"); }, HIDDEN);
+      this.#hiddenTimer = setTimeout(() => {
+        this.#disconnect();
+        this.#setState("paused");
+      }, HIDDEN_MS);
     } else if (this.#state === "paused") {
       this.retry();
     }
   }
 
+  /** Also invalidates requests that are under way. */
+  #disconnect() {
+    this.#attempt += 1;
+    clearTimeout(this.#timer);
+    this.#source?.close();
+    this.#source = null;
+  }
+
   async #connect() {
-    const attempt = ++this.#opened;
-    this.#tell(this.#failures || this.#cursor ? "reconnecting" : "connecting");
+    const attempt = ++this.#attempt;
+    this.#setState(this.#failures || this.#cursor ? "reconnecting" : "connecting");
     try {
       const query = new URLSearchParams({ follow: "1" });
       if (this.#cursor) query.set("last_event_id", this.#cursor);
-      if (this.#needsToken) query.set("token", (await api.post("v1/stream-tokens", { pipeline_id: this.#pipeline })).token);
-      if (this.#closed || attempt !== this.#opened) return;
-      this.#open(`${this.#path}?${query}`);
+      if (this.#needsToken) query.set("token", (await api.createStreamToken(this.#pipelineId)).token);
+      if (!this.#isClosed && attempt === this.#attempt) this.#open(`${this.#path}?${query}`);
     } catch (error) {
-      if (attempt === this.#opened) this.#failed(error);
+      if (attempt === this.#attempt) this.#onFailure(error);
     }
   }
 
+  /** @param {string} address */
   #open(address) {
     const source = new EventSource(address);
     this.#source = source;
+    const isCurrent = () => this.#source === source;
     source.onopen = () => {
-      this.#tell("catching up");
-      this.#timer = setTimeout(() => this.#live(), QUIET);
+      this.#setState("catching up");
+      this.#timer = setTimeout(() => this.#setLive(), QUIET_MS);
     };
     source.onerror = () => {
-      if (this.#source !== source) return;
-      this.#drop();
+      if (!isCurrent()) return;
+      this.#disconnect();
       this.#diagnose(address);
     };
-    source.addEventListener("stale", (event) => {
-      if (this.#source !== source) return;
-      clearTimeout(this.#timer);
-      this.#tell("stale", { words: `The server is here, but ${JSON.parse(event.data).reason}.` });
-    });
-    source.addEventListener("fresh", () => this.#source === source && this.#live());
-    for (const name of NAMES) {
-      source.addEventListener(name, (event) => {
-        if (this.#source !== source) return;
-        this.#on.event(name, JSON.parse(event.data));
-        // An event without an id of its own carries the one before it, which is what to continue from.
-        if (event.lastEventId) this.#cursor = event.lastEventId;
-        if (name === "snapshot" || name === "pipeline") this.#live();
-      });
+    source.addEventListener("stale", (event) => isCurrent() && this.#setStale(JSON.parse(event.data).reason));
+    source.addEventListener("fresh", () => isCurrent() && this.#setLive());
+    for (const name of EVENTS) {
+      source.addEventListener(name, (event) => isCurrent() && this.#receive(name, event));
     }
   }
 
-  #live() {
+  /**
+   * @param {string} name
+   * @param {MessageEvent<string>} event
+   */
+  #receive(name, event) {
+    this.#onEvent(name, JSON.parse(event.data));
+    // An event without an id of its own carries the previous one, which is the cursor to continue from.
+    if (event.lastEventId) this.#cursor = event.lastEventId;
+    if (name === "snapshot" || name === "pipeline") this.#setLive();
+  }
+
+  #setLive() {
     clearTimeout(this.#timer);
     this.#failures = 0;
-    this.#tell("live");
+    this.#setState("live");
   }
 
-  /** An EventSource does not say why it failed; the same request by other means does. */
+  /** @param {string} reason */
+  #setStale(reason) {
+    clearTimeout(this.#timer);
+    this.#setState("stale", { message: `The server answers, but ${reason}.` });
+  }
+
+  /**
+   * An EventSource does not say why it failed; the same request by fetch does.
+   *
+   * @param {string} address
+   */
   async #diagnose(address) {
-    this.#tell("reconnecting");
-    const attempt = this.#opened;
-    const problem = await api.probe(address);
-    if (attempt === this.#opened && !this.#closed) this.#failed(problem);
+    this.#setState("reconnecting");
+    const attempt = this.#attempt;
+    const error = await api.probe(address);
+    if (attempt === this.#attempt && !this.#isClosed) this.#onFailure(error);
   }
 
-  #failed(error) {
-    if (this.#closed) return;
-    // In our server's own words: a proxy that nobody is behind says 404, too.
-    if (error instanceof api.Refused && error.problem.detail && [400, 403, 404, 422].includes(error.status)) {
-      this.#tell("gone", { words: error.words });
+  /** @param {unknown} error null: the stream can be opened now */
+  #onFailure(error) {
+    if (this.#isClosed) return;
+    const refused = error instanceof api.Refused ? error : null;
+    // Only our server sends `detail`: a proxy without a server behind it answers 404, too.
+    if (refused?.problem.detail && PERMANENT.includes(refused.status)) {
+      this.#setState("unavailable", { message: refused.description });
       return;
     }
-    if (error?.status === 401) {
-      // A new stream token is all it needs; servers can begin to want them while a page is open.
-      this.#needsToken = true;
-      error = null;
-    }
-    // The first try comes at once-ish; later ones are spread, so that a server that returns is not met by all at once.
-    const wait = Math.min(LONGEST, 500 * 2 ** this.#failures) * (0.5 + Math.random() / 2);
+    // A new stream token is enough; a server can start to require them while the page is open.
+    const needsNewToken = refused?.status === 401;
+    this.#needsToken ||= needsNewToken;
+    // Random waits, so that a server that returns is not met by all clients at once.
+    const wait = Math.min(MAX_WAIT_MS, 500 * 2 ** this.#failures) * (0.5 + Math.random() / 2);
     this.#failures += 1;
-    this.#tell("reconnecting", { retryAt: Date.now() + wait, words: error?.words ?? error?.message });
+    const message = error === null || needsNewToken ? undefined : api.describe(error);
+    this.#setState("reconnecting", { retryAt: Date.now() + wait, message });
     this.#timer = setTimeout(() => this.#connect(), wait);
   }
 
-  #tell(state, facts = {}) {
-    if (state === this.#state && !facts.retryAt) return;
+  /**
+   * @param {ConnectionState} state
+   * @param {ConnectionDetails} [details]
+   */
+  #setState(state, details = {}) {
+    if (state === this.#state && !details.retryAt) return;
     this.#state = state;
-    this.#on.state(state, facts);
+    this.#onState(state, details);
   }
 }

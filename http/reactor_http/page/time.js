@@ -1,23 +1,43 @@
-// Says how long and how long ago, by the server's clock.
+// @ts-check
+// Formats durations, ages and dates, by the server's clock.
 
-let ahead = 0; // milliseconds by which the server's clock is ahead of this one
+let serverAheadMs = 0;
 
-/** From a Date header, which has whole seconds: smaller differences are taken for none. */
+/**
+ * Sets the server's clock from a Date header. The header has whole seconds, so smaller differences count as none.
+ *
+ * @param {string} serverDate
+ */
 export function setClock(serverDate) {
   const difference = Date.parse(serverDate) - Date.now();
-  ahead = Math.abs(difference) > 2000 ? difference : 0;
+  serverAheadMs = Math.abs(difference) > 2000 ? difference : 0;
 }
 
-export const now = () => Date.now() + ahead;
+/** Milliseconds by the server's clock. */
+export const now = () => Date.now() + serverAheadMs;
 
-export const moment = (iso) => (iso ? Date.parse(iso) : null);
+/** @param {string} iso */
+export const toMs = (iso) => Date.parse(iso);
 
-/** Seconds between two times; an end that is missing is now. */
-export function between(start, end) {
+/**
+ * Milliseconds, or null without a time.
+ *
+ * @param {string | null} iso
+ */
+export const toMsOrNull = (iso) => (iso ? Date.parse(iso) : null);
+
+/**
+ * Seconds between two times; without an end, until now.
+ *
+ * @param {string | null} start
+ * @param {string | null} [end]
+ */
+export function secondsBetween(start, end) {
   if (!start) return null;
   return Math.max(0, ((end ? Date.parse(end) : now()) - Date.parse(start)) / 1000);
 }
 
+/** @param {number | null | undefined} seconds */
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "–";
   if (seconds < 0.0005) return "0 s";
@@ -29,9 +49,13 @@ export function duration(seconds) {
   return `${Math.floor(seconds / 86400)} d ${Math.floor((seconds % 86400) / 3600)} h`;
 }
 
-/** Coarser, since it is read at a glance and changes while one reads. */
+/**
+ * How long ago. Coarser than a duration: it changes while it is read.
+ *
+ * @param {string | null} iso
+ */
 export function age(iso) {
-  const seconds = between(iso);
+  const seconds = secondsBetween(iso);
   if (seconds === null) return "–";
   if (seconds < 5) return "just now";
   if (seconds < 60) return `${Math.floor(seconds)} s ago`;
@@ -40,15 +64,31 @@ export function age(iso) {
   return `${Math.floor(seconds / 86400)} d ago`;
 }
 
-export const clock = (value) =>
-  new Date(value).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+/**
+ * The time of day.
+ *
+ * @param {number} ms
+ */
+export const clock = (ms) =>
+  new Date(ms).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 
+/** @param {string | null} iso */
 export function date(iso) {
   if (!iso) return "–";
-  const year = new Date(iso).getFullYear() === new Date(now()).getFullYear() ? undefined : "numeric";
+  const isThisYear = new Date(iso).getFullYear() === new Date(now()).getFullYear();
   return new Date(iso).toLocaleString(undefined, {
-    year, month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit",
+    year: isThisYear ? undefined : "numeric",
+    month: "short",
+    day: "numeric",
+    hour: "2-digit",
+    minute: "2-digit",
+    second: "2-digit",
   });
 }
 
+/**
+ * A number with thousands separators.
+ *
+ * @param {number} value
+ */
 export const number = (value) => value.toLocaleString("en");

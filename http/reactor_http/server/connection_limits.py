@@ -1,4 +1,4 @@
-"""One connection of a client: uvicorn's, with an end to every wait."""
+"""Time limits for client connections, which uvicorn lacks."""
 
 import asyncio
 import time
@@ -17,31 +17,31 @@ from reactor.log import get_logger
 log = get_logger(__name__)
 
 ABORT = "reactor.abort"
-_LOOK_EVERY_SECONDS = 0.5
+_CHECK_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a client may take its time for, and how many there may be."""
+    """How long a client may take, and how many connections there may be."""
 
     head_seconds: float = 10
-    """From the connection, or from the first byte of a further request, to the end of the request's head."""
+    """From the connection, or the first byte of a further request, to the end of the request's head."""
     crowded_head_seconds: float = 2
-    """The same, while more than half of the connections that there may be are there."""
+    """The same while more than half of the allowed connections are open."""
     body_seconds: float = 30
-    """From there to the end of its body."""
+    """From the end of the head to the end of the body."""
     stall_seconds: float = 60
-    """Without taking any of what is waiting to be sent."""
+    """Without reading any of the data that waits to be sent."""
     close_seconds: float = 5
-    """To take the rest, when the connection is being closed."""
+    """To read the rest while the connection is being closed."""
     connections: int = 10_000
 
 
-class Connection(H11Protocol):
-    """Uvicorn waits for ever for a head or a body that does not come, and for a client that does not read.
+class LimitedConnection(H11Protocol):
+    """A connection with deadlines. Uvicorn waits forever for a head or body, and for a client that does not read.
 
-    What it waits for is noted here as it changes; `watch` looks at all connections twice a second. That costs a
-    request nothing, where a timer for each would have to be set and unset.
+    The connection records when each wait began, and `enforce_limits` checks all connections twice a second. Requests
+    pay nothing for that; a timer each would have to be set and cancelled.
     """
 
     limits = Limits()
@@ -54,7 +54,7 @@ class Connection(H11Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._answer, self.app = self.app, self._with_abort
+        self._inner_app, self.app = self.app, self._run_with_abort
         self._head_since: float | None = None
         self._body_since = 0.0
         self._stalled_since: float | None = None
@@ -64,15 +64,15 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self._head_since = time.monotonic()
         if len(self.connections) > self.limits.connections:
-            transport.write(_refusal(503, "Service Unavailable", "There are too many connections."))
+            transport.write(_error_response(503, "Service Unavailable", "There are too many connections."))
             transport.close()
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
         super().data_received(data)
-        if self._is_answering():
-            # When it has answered, uvicorn's own timer runs, until the first byte of the next request stops it.
+        if self._is_responding():
+            # After the response uvicorn's own timer runs, until the first byte of the next request stops it.
             self._head_since = None
         elif self._head_since is None:
             self._head_since = time.monotonic()
@@ -85,19 +85,18 @@ class Connection(H11Protocol):
         self._stalled_since = None
         super().resume_writing()
 
-    async def _with_abort(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A stream that has had enough of its client ends it with this: closing would wait until the client reads."""
+    async def _run_with_abort(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Lets a stream abort the connection of a client that does not read: closing would wait for the client."""
         self._body_since = time.monotonic()
         scope.setdefault("extensions", {})[ABORT] = self.transport.abort
-        await self._answer(scope, receive, send)
+        await self._inner_app(scope, receive, send)
 
-    def _is_answering(self) -> bool:
-        # Uvicorn's annotation knows nothing of the time before the first request.
+    def _is_responding(self) -> bool:
+        # Uvicorn's annotation ignores that there is no cycle before the first request.
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is not None and not cycle.response_complete
 
-    def look(self, now: float) -> None:
-        """Ends the connection if it has waited for too long."""
+    def close_if_overdue(self, now: float) -> None:
         limits = self.limits
         if self.transport.is_closing():
             self._closing_since = self._closing_since or now
@@ -105,29 +104,29 @@ class Connection(H11Protocol):
                 self.transport.abort()
         elif self._stalled_since is not None and now - self._stalled_since > limits.stall_seconds:
             self.transport.abort()
-        elif self._is_answering():
+        elif self._is_responding():
             if self.cycle.more_body and now - self._body_since > limits.body_seconds:
                 self.transport.abort()
         elif self._head_since is not None:
             is_crowded = len(self.connections) > limits.connections / 2
             if now - self._head_since > (limits.crowded_head_seconds if is_crowded else limits.head_seconds):
-                self._give_up_on_head()
+                self._time_out_head()
 
-    def _give_up_on_head(self) -> None:
-        # Browsers open connections ahead of need, and would take an answer for that of the next request.
+    def _time_out_head(self) -> None:
+        # Browsers open connections ahead of need, and would take a 408 for the response to their next request.
         if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:
-            self.transport.write(_refusal(408, "Request Timeout", "The request did not come in time."))
+            self.transport.write(_error_response(408, "Request Timeout", "The request did not arrive in time."))
         self.transport.close()
 
 
-async def watch(state: ServerState) -> None:
-    """Until it is cancelled."""
+async def enforce_limits(state: ServerState) -> None:
+    """Runs until it is cancelled."""
     while True:
-        await anyio.sleep(_LOOK_EVERY_SECONDS)
+        await anyio.sleep(_CHECK_SECONDS)
         now = time.monotonic()
         for connection in list(state.connections):
-            if isinstance(connection, Connection):
-                connection.look(now)
+            if isinstance(connection, LimitedConnection):
+                connection.close_if_overdue(now)
 
 
 def abort_all(state: ServerState) -> None:
@@ -135,7 +134,7 @@ def abort_all(state: ServerState) -> None:
         connection.transport.abort()
 
 
-def _refusal(status: int, title: str, detail: str) -> bytes:
+def _error_response(status: int, title: str, detail: str) -> bytes:
     body = f'{{"type": "about:blank", "title": "{title}", "status": {status}, "detail": "{detail}"}}'
     return (
         f"HTTP/1.1 {status} {title}\r\nContent-Type: application/problem+json\r\nContent-Length: {len(body)}\r\n"

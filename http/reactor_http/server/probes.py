@@ -1,4 +1,4 @@
-"""A pod's own small application: whether it is well, and what it counts. No data of jobs, so it asks for no token."""
+"""The small application of a worker pod: health checks and metrics. It shows no job data, so it needs no token."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,10 +10,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from reactor.settings import Settings
-from reactor_http.metrics.prometheus import exposed
+from reactor_http.metrics.prometheus import render_metrics
 from reactor_http.metrics.worker_metrics import worker_metrics
-from reactor_http.server.health import Ready, live
-from reactor_http.state import Check, Edge
+from reactor_http.server.health import Readiness, live
+from reactor_http.state import AppState, Check
 
 Counts = Callable[[], Mapping[UUID, Mapping[str, Any]]]
 
@@ -21,15 +21,21 @@ Counts = Callable[[], Mapping[UUID, Mapping[str, Any]]]
 def create_probes(
     database_url: str, settings: Settings, *, checks: Mapping[str, Check], pod: str, counts: Counts
 ) -> Starlette:
-    """`counts`: what each of this pod's worker processes has done."""
+    """`counts`: the counts of each of this pod's worker processes."""
+    state = AppState(database_url, database_url, settings, checks)
 
     async def metrics(request: Request) -> Response:
-        """From memory alone: the database may be away."""
-        measures = [measure for worker, told in counts().items() for measure in worker_metrics(pod, str(worker), told)]
-        return exposed(request, measures)
+        """From memory alone, so that it works while the database is unreachable."""
+        by_worker = counts().items()
+        measures = [measure for worker, counted in by_worker for measure in worker_metrics(pod, str(worker), counted)]
+        return render_metrics(request, measures)
 
     app = Starlette(
-        routes=[Route("/health/live", live), Route("/health/ready", Ready().answer), Route("/metrics", metrics)],
+        routes=[
+            Route("/health/live", live),
+            Route("/health/ready", Readiness(state).respond),
+            Route("/metrics", metrics),
+        ],
     )
-    app.state.edge = Edge(database_url, database_url, settings, checks)
+    app.state.reactor = state
     return app

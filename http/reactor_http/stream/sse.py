@@ -1,4 +1,4 @@
-"""Server-sent events: what a reader of the feed is given, as bytes, for as long as the client stays."""
+"""The streaming response: encodes batches of the feed as server-sent events until the client disconnects."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,12 +13,11 @@ from reactor.log import get_logger
 log = get_logger(__name__)
 
 CHUNK = 65_536
-"""What is written at once: more would lie in our memory, once for each client that reads slowly."""
+"""Bytes written at once. More would occupy memory for each client that reads slowly."""
 
 _RETRY_MS = 2000
-_COMMENT_SECONDS = 15.0
-_COMMENT = b": \n\n"
-# Without an id: who reconnects goes on from what came before.
+_KEEPALIVE = b": \n\n"
+# Without an id: a client that reconnects resumes from the event before.
 _SIGNS = {
     Sign.STALE: b'event: stale\ndata: {"reason": "the database does not answer"}\n\n',
     Sign.FRESH: b"event: fresh\ndata: {}\n\n",
@@ -31,27 +30,29 @@ _HEADERS = {
 
 
 class EventStream(Response):
-    """Ends with the client, with the pipeline (unless it `follows`), with `end()`, or when the client does not take
-    what it is sent or is no longer welcome."""
+    """Ends when the client disconnects, does not read in time or loses its authorization; when the pipeline ends
+    (unless `follow`); or by `end()`."""
 
     def __init__(
         self,
         reader: Reader,
         first: Batch,
         *,
-        follows: bool,
+        follow: bool,
         send_seconds: float,
-        is_welcome: Callable[[], bool],
+        keepalive_seconds: float,
+        is_authorized: Callable[[], bool],
         on_closed: Callable[[], None],
     ) -> None:
         super().__init__(headers=_HEADERS)
         del self.headers["content-length"]
         self._reader = reader
         self._first: Batch | None = first
-        self._follows = follows
-        self._is_welcome = is_welcome
+        self._follow = follow
+        self._is_authorized = is_authorized
         self._on_closed = on_closed
         self._send_seconds = send_seconds
+        self._keepalive_seconds = keepalive_seconds
         self._sending: asyncio.Task[None] | None = None
         self._is_sending = False
 
@@ -61,19 +62,19 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._sending = asyncio.create_task(self._send_all(send))
-        leaving = asyncio.create_task(_until_gone(receive))
+        disconnecting = asyncio.create_task(_wait_for_disconnect(receive))
         try:
-            await asyncio.wait({self._sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({self._sending, disconnecting}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._on_closed()
-            is_gone = leaving.done()
+            is_disconnected = disconnecting.done()
             self._sending.cancel()
-            leaving.cancel()
-            await asyncio.wait({self._sending, leaving})
+            disconnecting.cancel()
+            await asyncio.wait({self._sending, disconnecting})
         if self._is_sending:
-            # To close politely would be to wait for ever for a client that does not read.
+            # A regular close would wait forever for a client that does not read.
             scope.get("extensions", {}).get("reactor.abort", lambda: None)()
-        elif not is_gone:
+        elif not is_disconnected:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         if not self._sending.cancelled():
             self._sending.result()
@@ -82,35 +83,35 @@ class EventStream(Response):
         try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             await self._send(send, b"retry: %d\n\n" % _RETRY_MS)
-            goes_on = await self._send_batch(send, self._take_first())
-            while goes_on and self._is_welcome():
-                goes_on = await self._send_batch(send, await self._next())
-        except _TookTooLong:
-            log.info("a client that does not read is dropped")
+            has_more = await self._send_batch(send, self._take_first())
+            while has_more and self._is_authorized():
+                has_more = await self._send_batch(send, await self._next())
+        except _SendTimedOut:
+            log.info("stream closed: client does not read")
         except ReactorError as error:
-            # It had to start over, and its pipeline is gone: who comes back is told so.
-            log.info("a stream can't go on", error=error.message)
+            # It had to start over, and its pipeline no longer exists. A client that reconnects gets this error.
+            log.info("stream closed: it can't be continued", error=error.message)
 
     def _take_first(self) -> Batch:
-        """It may be large, and is not to be kept for as long as the stream lasts."""
+        """Releases the first batch, which may be large, before the stream goes on."""
         first, self._first = self._first, None
         assert first is not None
         return first
 
     async def _send_batch(self, send: Send, batch: Batch | Sign | None) -> bool:
-        """Tells whether there will be another."""
+        """Returns whether more batches follow."""
         if not isinstance(batch, Batch):
-            await self._send(send, _SIGNS[batch] if batch else _COMMENT)
+            await self._send(send, _SIGNS[batch] if batch else _KEEPALIVE)
             return True
         content = encode(batch)
         for start in range(0, len(content), CHUNK):
             await self._send(send, content[start : start + CHUNK])
-        return batch.state is None or self._follows
+        return batch.state is None or self._follow
 
     async def _next(self) -> Batch | Sign | None:
-        """None: nothing has happened for a while."""
+        """None: nothing happened within the keep-alive interval."""
         try:
-            async with asyncio.timeout(_COMMENT_SECONDS):
+            async with asyncio.timeout(self._keepalive_seconds):
                 return await self._reader.next()
         except TimeoutError:
             return None
@@ -121,21 +122,21 @@ class EventStream(Response):
             async with asyncio.timeout(self._send_seconds):
                 await send({"type": "http.response.body", "body": content, "more_body": True})
         except TimeoutError:
-            raise _TookTooLong from None
+            raise _SendTimedOut from None
         self._is_sending = False
 
 
-class _TookTooLong(Exception):
+class _SendTimedOut(Exception):
     pass
 
 
-async def _until_gone(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 def encode(batch: Batch) -> bytes:
-    """Its events, the last with the cursor: whoever is cut off in the middle gets all of it again."""
+    """The batch's events. Only the last has the cursor: a client cut off in the middle gets the whole batch again."""
     if batch.encoded is None:
         events = [b'event: reset\ndata: {"reason": "%s"}\n\n' % batch.reset.encode()] if batch.reset else []
         events += [_snapshot(batch)] if batch.is_snapshot else [_event(change) for change in batch.changes]

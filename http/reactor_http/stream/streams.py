@@ -1,4 +1,4 @@
-"""The open streams of this process: how many there may be, and their end at shutdown."""
+"""The open streams of this process: opens them within the configured limits, and ends them at shutdown."""
 
 import asyncio
 from collections import Counter
@@ -11,25 +11,21 @@ from reactor.feed.subscriptions import Batch, Reader
 from reactor.log import get_logger
 from reactor_http.problem import Problem
 from reactor_http.stream.sse import EventStream
-
-SEND_SECONDS = 30.0
-"""What a client gets to take what it is sent."""
+from reactor_http.timings import Timings
 
 log = get_logger(__name__)
 
-_JOIN_SECONDS = 5.0
-
 
 class Streams:
-    """Nothing is opened before the first stream, and the feed then lives as long as the process."""
+    """Starts the feed with the first stream; the feed then runs as long as the process."""
 
-    def __init__(self, url: str, listen_url: str, *, most: int, most_per_caller: int) -> None:
-        self.send_seconds = SEND_SECONDS
+    def __init__(self, url: str, listen_url: str, *, max_streams: int, max_per_caller: int, timings: Timings) -> None:
         self._url = url
         self._listen_url = listen_url
-        self._most = most
-        self._most_per_caller = most_per_caller
-        self._places: Counter[str] = Counter()
+        self._max_streams = max_streams
+        self._max_per_caller = max_per_caller
+        self._timings = timings
+        self._per_caller: Counter[str] = Counter()
         self._joining: set[Reader] = set()
         self._open: set[EventStream] = set()
         self._feed: Feed | None = None
@@ -38,7 +34,7 @@ class Streams:
 
     @property
     def feed(self) -> Feed | None:
-        """None: nobody has watched anything yet."""
+        """None before the first stream."""
         return self._feed
 
     @property
@@ -52,24 +48,28 @@ class Streams:
         cursor: Cursor | None,
         *,
         reset: str,
-        follows: bool,
-        is_welcome: Callable[[], bool],
+        follow: bool,
+        is_authorized: Callable[[], bool],
     ) -> EventStream | None:
-        """None: the pipeline has ended, and who asks has seen all of it. `is_welcome`: asked from time to time."""
-        self._check_room(caller)
-        self._places[caller] += 1
+        """None: the pipeline has ended, and the client has received everything.
+
+        `is_authorized` is called before each batch.
+        """
+        self._check_limits(caller)
+        self._per_caller[caller] += 1
         feed = self._feed or self._start()
         reader = feed.join(pipeline_id, cursor, reset)
         stream = None
         try:
             first = await self._first(reader)
-            if first.changes or first.state is None or follows:
+            if first.changes or first.state is None or follow:
                 stream = EventStream(
                     reader,
                     first,
-                    follows=follows,
-                    send_seconds=self.send_seconds,
-                    is_welcome=is_welcome,
+                    follow=follow,
+                    send_seconds=self._timings.stream_send_seconds,
+                    keepalive_seconds=self._timings.stream_keepalive_seconds,
+                    is_authorized=is_authorized,
                     on_closed=lambda: self._close(feed, reader, caller, stream),
                 )
                 self._open.add(stream)
@@ -79,7 +79,7 @@ class Streams:
                 self._close(feed, reader, caller, None)
 
     async def close(self) -> None:
-        """All of them end now; clients go on elsewhere, from where they are."""
+        """Ends all streams at once; their clients resume at another server."""
         self._is_closed = True
         for reader in self._joining:
             reader.fail(_shutting_down())
@@ -89,34 +89,35 @@ class Streams:
             self._running.cancel()
             await asyncio.wait({self._running})
 
-    def _check_room(self, caller: str) -> None:
+    def _check_limits(self, caller: str) -> None:
         later = {"retry-after": "5"}
         if self._is_closed:
             raise _shutting_down()
-        if self._places.total() >= self._most:
+        if self._per_caller.total() >= self._max_streams:
             raise Problem(
                 503,
-                f"This server has {self._most} streams open, and takes no more.",
+                f"This server has reached its limit of {self._max_streams} open streams.",
                 "Try again later, or raise REACTOR_MAX_STREAMS.",
                 headers=later,
             )
-        if self._places[caller] >= self._most_per_caller:
+        if self._per_caller[caller] >= self._max_per_caller:
             raise Problem(
                 429,
-                f"{caller} has {self._most_per_caller} streams open here, and may not have more.",
+                f"{caller} has reached the limit of {self._max_per_caller} open streams.",
                 "Close some, or raise REACTOR_MAX_STREAMS_PER_TOKEN.",
                 headers=later,
             )
 
     async def _first(self, reader: Reader) -> Batch:
         self._joining.add(reader)
+        seconds = self._timings.stream_join_seconds
         try:
-            async with asyncio.timeout(_JOIN_SECONDS):
+            async with asyncio.timeout(seconds):
                 first = await reader.next()
         except TimeoutError:
             raise Problem(
                 503,
-                f"The database has not answered within {_JOIN_SECONDS:g} s.",
+                f"The database did not respond within {seconds:g} s.",
                 "Try again in a moment.",
                 headers={"retry-after": "2"},
             ) from None
@@ -127,9 +128,9 @@ class Streams:
 
     def _close(self, feed: Feed, reader: Reader, caller: str, stream: EventStream | None) -> None:
         feed.leave(reader)
-        self._places[caller] -= 1
-        if not self._places[caller]:
-            del self._places[caller]
+        self._per_caller[caller] -= 1
+        if not self._per_caller[caller]:
+            del self._per_caller[caller]
         if stream is not None:
             self._open.discard(stream)
 
@@ -141,15 +142,15 @@ class Streams:
 
     def _on_feed_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()):
-            log.error("the feed broke", exc_info=error)
+            log.error("feed failed", exc_info=error)
             self._feed = None
             for reader in self._joining:
-                reader.fail(Problem(503, "The streams broke.", "Try again now.", headers={"retry-after": "1"}))
+                reader.fail(Problem(503, "The stream failed.", "Try again now.", headers={"retry-after": "1"}))
             for stream in list(self._open):
                 stream.end()
 
 
 def _shutting_down() -> Problem:
     return Problem(
-        503, "This server is shutting down.", "Connect again: another one answers.", headers={"retry-after": "5"}
+        503, "This server is shutting down.", "Reconnect to reach another server.", headers={"retry-after": "5"}
     )
