@@ -53,7 +53,7 @@ async def test_what_a_connection_raises_is_classified_by_what_happened(
 ) -> None:
     async with connect(database, name="victim") as connection:
         error = await raised_by(lambda: operation(connection))
-    # The server may say that it was told to stop before the connection is gone.
+    # The server may report its shutdown before the connection is gone.
     allowed = {failure, Failure.UNAVAILABLE} if failure is Failure.LOST else {failure}
     assert classify(error) in allowed, repr(error)
 

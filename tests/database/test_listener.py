@@ -1,4 +1,4 @@
-"""Missed notifications: whatever happens to the listener, jobs are run, within the time that the docs promise."""
+"""Missed notifications: jobs are run within the documented time, whatever happens to the listener."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -53,7 +53,7 @@ def is_at_rest(reactor: Reactor) -> bool:
 async def test_a_notification_brings_a_job_at_once(
     database: str, connection: Connection, registry: Registry, until: Until
 ) -> None:
-    """With the poller off: it is the bell that does it, time after time."""
+    """With the poll off: every job is found through its notification."""
     async with Reactor(database, registry=registry, poll_seconds=0) as reactor:
         await until(lambda: reactor.is_well)
         for _ in range(20):
@@ -66,7 +66,7 @@ async def test_a_notification_brings_a_job_at_once(
 async def test_a_listener_whose_session_is_ended_comes_back(
     database: str, connection: Connection, registry: Registry, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And looks at once, since it has heard nothing in between; long before its watchdog would have noticed."""
+    """And claims at once, since it received nothing in between; long before its watchdog would have noticed."""
     monkeypatch.setattr(Listener, "timings", Timings(watch_seconds=60.0))
     async with Reactor(database, registry=registry, poll_seconds=0) as reactor:
         for _ in range(2):
@@ -78,7 +78,7 @@ async def test_a_listener_whose_session_is_ended_comes_back(
             await run_one(connection, until)
 
 
-async def test_without_triggers_the_poller_finds_the_work_and_counts_it(
+async def test_without_triggers_the_poll_finds_the_work_and_counts_it(
     database: str, connection: Connection, registry: Registry, until: Until
 ) -> None:
     """P5: a poll that finds work is a missed notification."""
@@ -129,8 +129,8 @@ class Proxy:
 async def test_a_listener_whose_network_swallows_everything_is_replaced(
     database: str, connection: Connection, registry: Registry, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is closed and nothing is heard: the watchdog notices. Until then the poller covers."""
-    # A while: only until then does the poller cover.
+    """Nothing is closed and nothing is heard: the watchdog notices. Until then the poll covers."""
+    # Long enough to see that the poll covers until then.
     monkeypatch.setattr(Listener, "timings", Timings(watch_seconds=4.0, answer_seconds=0.5))
     parts = urlsplit(database)
     folder = parse_qs(parts.query).get("host", [""])[0]
@@ -176,7 +176,7 @@ async def test_jobs_run_again_after_a_restart_of_postgresql(folder: Path, regist
 async def test_a_job_is_run_when_it_is_due(
     database: str, connection: Connection, registry: Registry, until: Until
 ) -> None:
-    """P6: the insert rings, and sets the alarm; no poll is needed, and nothing runs early."""
+    """P6: the notification of the insert sets the timer; no poll is needed, and nothing runs early."""
     async with Reactor(database, registry=registry, poll_seconds=0) as reactor:
         await until(lambda: reactor.is_well)
         due = await connection.fetch(

@@ -86,17 +86,17 @@ async def test_a_scheduled_job_of_which_no_notification_came_is_run(
 
     async with Reactor(database, registry=registry, poll_seconds=0.2) as reactor:
         await until(lambda: reactor.is_well and reactor.counts.polls > 1)
-        await connection.execute("set session_replication_role = replica")  # no trigger, no bell
+        await connection.execute("set session_replication_role = replica")  # no trigger, no notification
         job_id = await connection.fetchval(
             "insert into reactor.jobs (job_type, run_after) values ('work', now() + interval '0.5 s') returning id"
         )
         await until(lambda: _is(row, job_id, "completed"))
 
 
-async def test_a_handler_that_is_told_to_stop_again_while_it_rolls_back_is_not_forgotten(
+async def test_a_handler_that_is_stopped_again_while_it_rolls_back_is_not_forgotten(
     database: str, connection: Connection, row: Row, until: Until
 ) -> None:
-    """Its place is free afterwards, and its job runs again."""
+    """Its slot is free afterwards, and its job runs again."""
     registry = Registry()
     reactor: Reactor
 
@@ -116,7 +116,7 @@ async def test_a_handler_that_is_told_to_stop_again_while_it_rolls_back_is_not_f
         await until(lambda: _is(row, job_id, "completed"))
 
 
-async def test_an_attempt_that_is_taken_before_its_first_step_gives_its_place_and_scope_free(
+async def test_an_attempt_that_loses_its_job_before_it_starts_frees_its_slot_and_scope(
     database: str, connection: Connection, row: Row, until: Until
 ) -> None:
     registry = Registry()
@@ -126,25 +126,25 @@ async def test_an_attempt_that_is_taken_before_its_first_step_gives_its_place_an
 
     async with Reactor(database, registry=registry, concurrency=1, grace_seconds=0) as reactor:
         await until(lambda: reactor.is_well)
-        crew = reactor._claim_loop.slots
-        take = crew.take
+        slots = reactor._claim_loop.slots
+        take = slots.take
 
         def take_and_lose(jobs: list[Job]) -> None:
             take(jobs)
             if jobs:
-                crew.take = take  # type: ignore[method-assign]
-                crew.lose({job.attempt_id for job in jobs})
+                slots.take = take  # type: ignore[method-assign]
+                slots.lose({job.attempt_id for job in jobs})
 
-        crew.take = take_and_lose  # type: ignore[method-assign,assignment]
+        slots.take = take_and_lose  # type: ignore[method-assign,assignment]
         await insert(connection)
         await until(lambda: reactor.counts.stale == 1)
-        assert crew.room == 1
+        assert slots.room == 1
 
 
-async def test_a_cancelled_job_that_had_not_begun_gives_its_scope_free(
+async def test_a_cancelled_job_that_had_not_started_frees_its_scope(
     database: str, connection: Connection, row: Row, until: Until
 ) -> None:
-    """It was claimed ahead, and waited for a place."""
+    """It was claimed ahead, and waited for a slot."""
     registry = Registry()
     let_go = asyncio.Event()
 
@@ -170,7 +170,7 @@ async def test_a_cancelled_job_that_had_not_begun_gives_its_scope_free(
         await until(lambda: _is(row, next_one, "completed"))
 
 
-async def test_a_bell_that_rings_while_there_is_no_place_is_heard_when_there_is_one(
+async def test_a_notification_while_no_slot_is_free_is_kept_until_one_is(
     database: str, connection: Connection, row: Row, until: Until
 ) -> None:
     registry = Registry()
@@ -193,7 +193,7 @@ async def test_a_bell_that_rings_while_there_is_no_place_is_heard_when_there_is_
         await until(lambda: len(reactor._claim_loop.slots._ready) == 2)
         ahead = 0  # they were quick, and are slow now
         heard = reactor.counts.wakes
-        await asyncio.sleep(0.05)  # the bell of the last three is silent for 10 ms
+        await asyncio.sleep(0.05)  # the notification of the last three silences others for 10 ms
         last = await insert(connection)
         await until(lambda: reactor.counts.wakes > heard)
         await asyncio.sleep(0.1)
@@ -220,17 +220,17 @@ async def test_a_notification_while_due_jobs_are_made_ready_causes_another_check
     await connection.close()
 
 
-async def test_a_schedule_that_changes_while_schedules_are_looked_at_is_looked_at_again(
+async def test_a_schedule_that_changes_while_schedules_run_is_run_again(
     database: str, monkeypatch: pytest.MonkeyPatch, until: Until
 ) -> None:
-    looks, rung_at, is_armed = 0, 0, False
+    runs, notified_at, is_armed = 0, 0, False
 
-    async def look_and_ring(connection: Connection) -> float:
-        nonlocal looks, rung_at, is_armed
+    async def run_and_notify(connection: Connection) -> float:
+        nonlocal runs, notified_at, is_armed
         pause = await tick(connection)
-        looks += 1
+        runs += 1
         if is_armed:
-            is_armed, rung_at = False, looks
+            is_armed, notified_at = False, runs
             reactor._claim_loop.schedules.notify()
         return pause
 
@@ -241,16 +241,16 @@ async def test_a_schedule_that_changes_while_schedules_are_looked_at_is_looked_a
 
     async with Reactor(database, registry=registry, poll_seconds=0, grace_seconds=0) as reactor:
         await until(lambda: reactor.is_well)
-        monkeypatch.setattr("reactor.worker.due_times.tick", look_and_ring)
+        monkeypatch.setattr("reactor.worker.due_times.tick", run_and_notify)
         reactor._claim_loop.schedules.notify()
-        await until(lambda: looks)
-        await asyncio.sleep(0.1)  # the looks of the start are over
+        await until(lambda: runs)
+        await asyncio.sleep(0.1)  # the runs of the start are over
         is_armed = True
         reactor._claim_loop.schedules.notify()
-        await until(lambda: 0 < rung_at < looks)
+        await until(lambda: 0 < notified_at < runs)
 
 
-async def test_progress_on_a_row_that_somebody_has_locked_holds_up_nobody_else(
+async def test_progress_on_a_locked_row_delays_no_other_job(
     database: str, connection: Connection, row: Row, until: Until
 ) -> None:
     registry = Registry()
@@ -356,7 +356,7 @@ async def test_a_handlers_transaction_may_rest_however_often_its_connection_was_
     assert len(began) == 2
 
 
-async def test_an_embedded_reactor_can_be_left_before_it_has_begun(database: str) -> None:
+async def test_an_embedded_reactor_can_be_left_before_it_has_started(database: str) -> None:
     registry = Registry()
 
     @registry.register("work")
@@ -371,7 +371,7 @@ async def test_an_embedded_reactor_can_be_left_before_it_has_begun(database: str
         pass
 
 
-async def test_what_is_claimed_while_it_is_being_stopped_does_not_begin(
+async def test_jobs_claimed_while_it_is_being_stopped_do_not_start(
     database: str, connection: Connection, row: Row, until: Until
 ) -> None:
     registry = Registry()
@@ -408,7 +408,7 @@ async def _waits_for_a_lock(connection: Connection) -> bool:
     return found
 
 
-async def test_a_context_is_of_no_use_after_its_attempt(
+async def test_a_context_is_closed_after_its_attempt(
     database: str, connection: Connection, row: Row, until: Until
 ) -> None:
     """Else a transaction that is opened then would stay open for ever."""
@@ -438,7 +438,7 @@ async def test_a_context_is_of_no_use_after_its_attempt(
         await until(lambda: _no_transaction_is_open(connection))
 
 
-async def test_whatever_a_handler_raises_or_returns_ends_its_attempt(
+async def test_anything_that_a_handler_raises_or_returns_ends_its_attempt(
     database: str, connection: Connection, row: Row, until: Until
 ) -> None:
     """And no other's."""
@@ -484,7 +484,7 @@ async def test_whatever_a_handler_raises_or_returns_ends_its_attempt(
         assert (await row(beside))["attempts"] == 1
 
 
-async def test_a_worker_with_a_handler_that_was_given_up_ends_as_soon_as_that_is_written(
+async def test_a_worker_with_an_abandoned_handler_ends_as_soon_as_that_is_written(
     database: str, connection: Connection, row: Row, until: Until
 ) -> None:
     registry = Registry()
@@ -509,7 +509,7 @@ async def test_a_worker_with_a_handler_that_was_given_up_ends_as_soon_as_that_is
 async def test_a_reconciliation_does_not_release_what_is_being_abandoned(
     database: str, connection: Connection, row: Row, until: Until
 ) -> None:
-    """Guarantee 5: its scope stays held, for its thread still runs. The settler is busy with a row that is locked."""
+    """Guarantee 5: its scope stays held, for its thread still runs. The batch writer is busy with a locked row."""
     registry = Registry()
     let_go = threading.Event()
     is_locked = asyncio.Event()
@@ -552,7 +552,7 @@ async def test_a_reconciliation_does_not_release_what_is_being_abandoned(
 async def test_a_reconciliation_does_not_release_what_is_being_claimed_by_its_id(
     database: str, connection: Connection, row: Row, until: Until, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Guarantee 5: its handler would run with its scope free, and somebody else's beside it."""
+    """Guarantee 5: its handler would run while its scope is free for another job."""
     states: list[str] = []
 
     @registry.register("work")
@@ -574,10 +574,10 @@ async def test_a_reconciliation_does_not_release_what_is_being_claimed_by_its_id
     assert states == ["running"]
 
 
-async def test_progress_that_the_database_refuses_is_its_own_jobs_affair(
+async def test_progress_that_the_database_refuses_fails_only_its_own_job(
     database: str, connection: Connection, row: Row, registry: Registry
 ) -> None:
-    """Whatever is refused, by a trigger of somebody's say, must not end the worker that all of them share."""
+    """A refusal, by a user's trigger for example, must not end the worker that all jobs share."""
     await connection.execute(
         "create function refuse() returns trigger language plpgsql as $$ begin raise 'not here'; end $$;"
         "create trigger refuse before update of progress on reactor.jobs for each row "
