@@ -31,6 +31,7 @@ class ReconnectingConnection:
         self._statement_seconds = statement_seconds
         self._connection: Connection | None = None
         self._turn = asyncio.Lock()
+        self._is_lost = False
 
     async def once(self, operation: Callable[[Connection], Awaitable[Answer]]) -> Answer:
         """Runs `operation`. A connection that failed is not used again."""
@@ -66,13 +67,22 @@ class ReconnectingConnection:
                     log.info("statement repeated", connection=self._name, error=str(error))
                 else:
                     maybe_done = maybe_done or failure is not Failure.UNREACHABLE
-                    if backoff.is_first:
-                        log.warning("database lost", connection=self._name, error=str(error) or type(error).__name__)
+                    self._report_lost(error)
             else:
-                if maybe_done:
-                    log.info("database back", connection=self._name)
+                self._report_back()
                 return answer, maybe_done
             await backoff.pause()
+
+    def _report_lost(self, error: Exception) -> None:
+        """Once, also if several tasks wait for the database."""
+        if not self._is_lost:
+            self._is_lost = True
+            log.warning("database lost", connection=self._name, error=str(error) or type(error).__name__)
+
+    def _report_back(self) -> None:
+        if self._is_lost:
+            self._is_lost = False
+            log.info("database back", connection=self._name)
 
     def drop(self) -> None:
         """Without a goodbye, which may take forever."""

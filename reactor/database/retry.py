@@ -18,11 +18,6 @@ class Backoff:
         self._policy = policy
         self._next = policy.first_seconds
 
-    @property
-    def is_first(self) -> bool:
-        """No pause yet since the last success."""
-        return self._next == self._policy.first_seconds
-
     def reset(self) -> None:
         self._next = self._policy.first_seconds
 
