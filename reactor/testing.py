@@ -23,7 +23,7 @@ from reactor.handlers.registry import Registry, default
 from reactor.job import JobState
 from reactor.lifecycle.lease import Worker, register_worker, retire_worker
 from reactor.settings import Settings
-from reactor.worker.claim_loop import Plan, Runner
+from reactor.worker.claim_loop import ClaimLoop, WorkerOptions
 
 # Tests don't need their data after a crash.
 _FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
@@ -110,10 +110,10 @@ async def run_until_idle(
         while True:
             if skip_delays:
                 await connection.execute(statements.SKIP_DELAYS)
-            runner = Runner(Plan(url, url, once=True), registry, worker)
-            runner.counts = counts
+            claim_loop = ClaimLoop(WorkerOptions(url, url, once=True), registry, worker)
+            claim_loop.counts = counts
             ended = counts.ended
-            await runner.run()
+            await claim_loop.run()
             if counts.ended == ended or not skip_delays:
                 break
         await retire_worker(connection, worker.id)

@@ -22,11 +22,12 @@ from reactor.database.connection import Connection, connect
 from reactor.database.migrate import migrate
 from reactor.embedded import installed_versions, start_embedded
 from reactor.embedded.account import server_account
+from reactor.feed.poller import Poller, Timings
 from reactor.handlers.registry import Registry
 from reactor.lifecycle.lease import Worker, register_worker
 from reactor.log import get_logger
 from reactor.testing import Databases, fast_temporary_folder, server_for_tests
-from reactor.worker.claim_loop import Plan, Runner
+from reactor.worker.claim_loop import ClaimLoop, WorkerOptions
 from tests.support.http_app import make_app
 from tests.support.logs import whole_lines
 from tests.support.package import build_wheel
@@ -73,7 +74,7 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _patience_with_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Streams in this process report a database that does not answer within seconds. Here it is only slow."""
-    monkeypatch.setattr("reactor.feed.poller._STALE_SECONDS", 60.0)
+    monkeypatch.setattr(Poller, "timings", Timings(stale_seconds=60.0))
 
 
 @pytest.fixture(scope="session")
@@ -236,23 +237,23 @@ def registry() -> Registry:
 
 
 @pytest.fixture
-def running(database: str, registry: Registry) -> Callable[..., AbstractAsyncContextManager[Runner]]:
-    """A runner that works, with the handlers of the test, until the block is left; `queues`: what it claims itself."""
+def running(database: str, registry: Registry) -> Callable[..., AbstractAsyncContextManager[ClaimLoop]]:
+    """A claim loop that runs the handlers of the test until the block is left; `queues`: those that it claims from."""
 
     @asynccontextmanager
-    async def run(*queues: str, **plan: Any) -> AsyncIterator[Runner]:
+    async def run(*queues: str, **options: Any) -> AsyncIterator[ClaimLoop]:
         worker = Worker("pod-1", registry.job_types, queues, capacity=10)
         async with connect(database, name="test") as connection:
             await register_worker(connection, worker, 600)
-        runner = Runner(Plan(database, database, **plan), registry, worker)
-        task = asyncio.create_task(runner.run())
+        claim_loop = ClaimLoop(WorkerOptions(database, database, **options), registry, worker)
+        task = asyncio.create_task(claim_loop.run())
         try:
             async with asyncio.timeout(20):
-                while not runner.is_listening and not task.done():
+                while not claim_loop.is_listening and not task.done():
                     await asyncio.sleep(0.005)
-            yield runner
+            yield claim_loop
         finally:
-            runner.interrupt()
+            claim_loop.interrupt()
             async with asyncio.timeout(20):
                 await task
 
@@ -263,7 +264,13 @@ def running(database: str, registry: Registry) -> Callable[..., AbstractAsyncCon
 def events(monkeypatch: pytest.MonkeyPatch) -> Iterator[Events]:
     """What the engine and its handlers log meanwhile."""
     for module in map(
-        importlib.import_module, ("reactor.handlers.attempt", "reactor.worker.slots", "reactor.worker.claim_loop")
+        importlib.import_module,
+        (
+            "reactor.handlers.attempt",
+            "reactor.worker.slots",
+            "reactor.worker.claim_loop",
+            "reactor.worker.unhandled_types",
+        ),
     ):
         # A new one: another test may have had this logger keep its configuration for good.
         monkeypatch.setattr(module, "log", get_logger(module.__name__))

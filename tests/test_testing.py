@@ -15,7 +15,7 @@ from reactor.database.connection import Connection
 from reactor.handlers import registry
 from reactor.job import JobState
 from reactor.testing import run_until_idle
-from reactor.worker import claim_loop
+from reactor.worker.claim_loop import ClaimLoop, Timings, WorkerOptions
 
 
 async def states(connection: Connection) -> list[tuple[str, str]]:
@@ -116,9 +116,9 @@ async def test_run_until_idle_returns_immediately_when_idle(
     monkeypatch: pytest.MonkeyPatch,
     in_transaction: bool,
 ) -> None:
-    """It does not wait for the next poll, which never comes here."""
-    monkeypatch.setattr(claim_loop, "_LOOK_AGAIN_SECONDS", ())
-    monkeypatch.setattr("reactor.testing.Plan", partial(claim_loop.Plan, poll_seconds=0, stock_seconds=3600))
+    """And not when it would next have looked by itself, which here is never."""
+    monkeypatch.setattr(ClaimLoop, "timings", Timings(recheck_seconds=()))
+    monkeypatch.setattr("reactor.testing.WorkerOptions", partial(WorkerOptions, poll_seconds=0, reconcile_seconds=3600))
 
     @registry.register("work")
     async def work(job: Job, ctx: Context) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import click
 
 from reactor.cli.options import address_options
-from reactor.cli.worker import exit_code, health_checks, plan_watch
+from reactor.cli.worker import exit_code, health_checks, pod_options
 from reactor.database.connection import connect, is_pooled, without_password
 from reactor.database.migrate import migrate as migrate_up
 from reactor.demo import submit_demo
@@ -48,7 +48,7 @@ async def _up(settings: Settings, app: str, demo: bool, log_level: str) -> int:
         await migrate_up(location.listen_url)
         async with connect(location.url, name="reactor up", prepares=False) as connection:
             pooled = await is_pooled(connection)
-        supervisor = Supervisor(plan_watch(settings, location, app, pooled, log_level=log_level))
+        supervisor = Supervisor(pod_options(settings, location, app, pooled, log_level=log_level))
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):

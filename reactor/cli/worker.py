@@ -1,7 +1,6 @@
 """`reactor worker`: runs a pod."""
 
 import asyncio
-import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -15,10 +14,9 @@ from reactor.database.revision import check_revision
 from reactor.embedded.locate import Location, locate
 from reactor.errors import ReactorError
 from reactor.log import get_logger
-from reactor.pod.supervisor import Supervisor, Watch
+from reactor.pod.supervisor import PodOptions, Supervisor
 from reactor.settings import Settings, read_settings
-from reactor.worker.claim_loop import Plan
-from reactor.worker.process import Orders
+from reactor.worker.claim_loop import WorkerOptions
 
 log = get_logger(__name__)
 
@@ -88,7 +86,7 @@ async def _work(settings: Settings, app: str, processes: int, once: bool, max_jo
         async with connect(location.url, name="reactor worker", prepares=False) as connection:
             await check_revision(connection)
             pooled = await is_pooled(connection)
-        supervisor = Supervisor(plan_watch(settings, location, app, pooled, processes, once, max_jobs, log_level))
+        supervisor = Supervisor(pod_options(settings, location, app, pooled, processes, once, max_jobs, log_level))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, supervisor.stop)
@@ -143,14 +141,16 @@ async def _health_checks_served(supervisor: Supervisor, settings: Settings, loca
 
 def health_checks(supervisor: Supervisor) -> dict[str, Callable[[], bool]]:
     """Conditions of a healthy pod, besides a reachable database."""
-    return {"heartbeat": lambda: supervisor.keeps_its_leases, "listener": lambda: supervisor.is_listening}
+    return {"heartbeat": lambda: supervisor.renews_its_leases, "listener": lambda: supervisor.is_listening}
 
 
 def exit_code(supervisor: Supervisor, failed_attempts_count: bool = False) -> int:
-    return int(supervisor.interrupted > 0 or supervisor.untidy or (failed_attempts_count and supervisor.failed > 0))
+    return int(
+        supervisor.interrupted > 0 or supervisor.left_jobs_claimed or (failed_attempts_count and supervisor.failed > 0)
+    )
 
 
-def plan_watch(
+def pod_options(
     settings: Settings,
     location: Location,
     app: str,
@@ -159,33 +159,27 @@ def plan_watch(
     once: bool = False,
     max_jobs: int | None = None,
     log_level: str = "info",
-) -> Watch:
-    plan = Plan(
+) -> PodOptions:
+    worker = WorkerOptions(
         url=location.url,
         listen_url=location.listen_url,
         poll_seconds=settings.poll_seconds,
-        stock_seconds=settings.heartbeat_seconds,
+        reconcile_seconds=settings.heartbeat_seconds,
         once=once,
         max_jobs=max_jobs,
         prepares=not pooled,
     )
-    orders = Orders(
+    return PodOptions(
         app=app,
-        worker_id="",
         pod=settings.pod_id,
         queues=settings.queues,
         concurrency=settings.concurrency,
-        lease_seconds=settings.lease_seconds,
-        plan=plan,
-        begun_descriptor=-1,
-        supervisor_pid=os.getpid(),
-        log_level=log_level,
-        log_as_json=not sys.stderr.isatty(),
-    )
-    return Watch(
-        orders=orders,
         processes=processes,
+        lease_seconds=settings.lease_seconds,
         heartbeat_seconds=settings.heartbeat_seconds,
         grace_seconds=settings.shutdown_grace_seconds,
         fail_on_shutdown=settings.on_shutdown == "fail",
+        worker=worker,
+        log_level=log_level,
+        log_as_json=not sys.stderr.isatty(),
     )

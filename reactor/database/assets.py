@@ -1,4 +1,4 @@
-"""Finds what ships beside the code: the SQL statements and the migrations."""
+"""Finds the files that ship with the code: SQL statements and migrations."""
 
 from pathlib import Path
 

@@ -21,7 +21,7 @@ Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 
 def address(url: str) -> str:
-    """Where `url` leads, for people to read: no user, no password."""
+    """The server and database of `url`, for messages: without user and password."""
     parts = urlsplit(url)
     _, _, host = parts.netloc.rpartition("@")
     host = host or parse_qs(parts.query).get("host", ["localhost"])[0]
@@ -40,9 +40,10 @@ def with_database(url: str, database: str) -> str:
 
 
 async def open_connection(url: str, *, name: str, timeout_seconds: float = 10, prepares: bool = True) -> Connection:
-    """A connection of its own, shown as `name` in pg_stat_activity. Whoever opens it closes it.
+    """A new connection, shown as `name` in pg_stat_activity. The caller must close it.
 
-    Without named prepared statements it gets through old transaction poolers too.
+    `prepares`: False for connections that must work through old transaction poolers, which break named prepared
+    statements.
     """
     try:
         connection = await asyncpg.connect(
@@ -67,7 +68,7 @@ async def open_connection(url: str, *, name: str, timeout_seconds: float = 10, p
 
 
 async def is_pooled(connection: Connection) -> bool:
-    """A pooler hands out keys of its own at connect: the process it names is not the one that answers."""
+    """A pooler sends its own backend key at connect: the process that it names is not the one that answers."""
     return bool(await connection.fetchval(statements.BACKEND_PID) != connection.get_server_pid())
 
 
@@ -76,7 +77,7 @@ async def open_pool(
 ) -> "asyncpg.Pool[asyncpg.Record]":
     """Connections for handlers' transactions and for requests, opened when they are needed.
 
-    `timezone`: of the times in JSON that the server writes; None: its own.
+    `timezone`: of the times in JSON that the server generates; None: the server's default.
     """
     return await asyncpg.create_pool(
         _for_asyncpg(url),
@@ -105,12 +106,12 @@ async def _watched(connection: Connection) -> None:
 
 
 def _notice_a_dead_peer(connection: Connection) -> None:
-    """Has the kernel ask an idle peer whether it lives, and give up on what it does not acknowledge."""
-    transport = connection._transport  # type: ignore[attr-defined]  # asyncpg has no way to say this
+    """Makes the kernel probe an idle peer, and give up on data that the peer does not acknowledge."""
+    transport = connection._transport  # type: ignore[attr-defined]  # asyncpg has no public access
     original = transport.get_extra_info("socket")
     if original is None or original.family == getattr(socket, "AF_UNIX", None):
         return
-    # A duplicate, because uvloop's sockets can't be given options; the options are the connection's, not the handle's.
+    # A duplicate, because uvloop's sockets take no options; options belong to the connection, not to the descriptor.
     with socket.socket(fileno=os.dup(original.fileno())) as handle:
         handle.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in (
@@ -124,12 +125,12 @@ def _notice_a_dead_peer(connection: Connection) -> None:
 
 
 def _joined(parts: SplitResult) -> str:
-    # urlunsplit drops the slashes before an empty host (postgresql:///name?host=/run), which libpq wants.
+    # urlunsplit drops the slashes before an empty host (postgresql:///name?host=/run), which libpq needs.
     return f"{parts.scheme}://{parts.netloc}{parts.path}{'?' + parts.query if parts.query else ''}"
 
 
 def _for_asyncpg(url: str) -> str:
-    """Takes SQLAlchemy's spelling (postgresql+asyncpg://) too: people have one address for both."""
+    """Accepts SQLAlchemy's form (postgresql+asyncpg://) too, so that an application needs one address only."""
     scheme, separator, rest = url.partition("://")
     return f"{scheme.split('+')[0]}{separator}{rest}"
 
@@ -141,13 +142,13 @@ def _unreachable(url: str, error: Exception, timeout_seconds: float) -> Database
             return DatabaseUnreachable(where, str(error), "Check user and password in REACTOR_DATABASE_URL.")
         case asyncpg.InvalidCatalogNameError():
             name = urlsplit(url).path.lstrip("/")
-            return DatabaseUnreachable(where, str(error), f"Create it (createdb {name}), or name another one.")
+            return DatabaseUnreachable(where, str(error), f"Create it (createdb {name}), or use another one.")
         case asyncpg.TooManyConnectionsError():
             return DatabaseUnreachable(
                 where, str(error), "End idle sessions, raise max_connections, or put a pooler in front."
             )
         case asyncpg.CannotConnectNowError():
-            return DatabaseUnreachable(where, str(error), "It is starting or stopping: try again in a moment.")
+            return DatabaseUnreachable(where, str(error), "It is starting or stopping. Try again in a moment.")
         case asyncpg.PostgresError() | asyncpg.InterfaceError() | ValueError() | ssl.SSLError():
             return DatabaseUnreachable(
                 where, str(error), "Check REACTOR_DATABASE_URL: postgresql://user:password@host:5432/database"

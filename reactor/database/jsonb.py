@@ -1,4 +1,4 @@
-"""JSON as PostgreSQL's jsonb can hold it."""
+"""JSON in the form that PostgreSQL's jsonb can store."""
 
 import json
 import re
@@ -10,7 +10,7 @@ _SURROGATE = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
 
 
 def encode(value: Any) -> str:
-    """Raises ValueError, with a reason, for what jsonb would refuse, so that it can be told whose value it was."""
+    """Raises ValueError, with a reason, for a value that jsonb would refuse: here it is known which value it was."""
     try:
         encoded = json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
@@ -26,12 +26,12 @@ def encode(value: Any) -> str:
 
 
 def storable(text: str) -> str:
-    """People's texts come from anywhere: what PostgreSQL's text can't hold is replaced."""
+    """Replaces what PostgreSQL's text type can't store."""
     return text.replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
 def decoded(value: Any) -> Any:
-    """A connection may have a codec for jsonb, or not. What Python can't read (too deep, too long) stays text."""
+    """A connection may have a codec for jsonb. A value that Python can't parse (too deep, too long) stays text."""
     if not isinstance(value, str):
         return value
     try:

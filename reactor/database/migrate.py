@@ -16,7 +16,7 @@ from sqlalchemy.pool import NullPool
 from reactor.database import statements
 from reactor.database.assets import folder
 from reactor.database.connection import Connection, address, open_connection
-from reactor.database.restore_repair import put_right
+from reactor.database.restore_repair import repair_restored_rows
 from reactor.database.revision import current_revision, known_revisions
 from reactor.errors import MigrationFailed, PrivilegeMissing, ReactorError, SchemaUnknown
 from reactor.log import get_logger
@@ -33,7 +33,7 @@ async def migrate(url: str) -> tuple[str | None, str | None]:
     One at a time in one process, though: Alembic's `op` is a global.
     """
     revisions = await _run(url, partial(command.upgrade, revision="head"))
-    await put_right(url)
+    await repair_restored_rows(url)
     return revisions
 
 

@@ -1,4 +1,4 @@
-"""Which revision of the schema a database has, and which one this program needs."""
+"""The revision of a database's schema, and the one that this program needs."""
 
 from reactor.database import statements
 from reactor.database.assets import folder
@@ -7,14 +7,14 @@ from reactor.errors import ReactorError, SchemaBehind, SchemaUnknown
 
 
 def known_revisions() -> list[str]:
-    """In their order, told by their files' names: Alembic takes half a second to import."""
+    """In order, from the file names: Alembic takes half a second to import."""
     return sorted(path.name.partition("_")[0] for path in (folder("migrations") / "versions").glob("[0-9]*_*.py"))
 
 
 def newest_revision() -> str:
     known = known_revisions()
     if not known:
-        raise ReactorError(f"There are no migrations in {folder('migrations')}.", "Install pg-reactor anew.")
+        raise ReactorError(f"There are no migrations in {folder('migrations')}.", "Reinstall pg-reactor.")
     return known[-1]
 
 

@@ -1,4 +1,4 @@
-"""Runs work in one transaction, and again after a deadlock."""
+"""Runs work in one transaction, and repeats it after a deadlock."""
 
 import random
 from collections.abc import Awaitable, Callable
@@ -9,6 +9,7 @@ import asyncpg
 
 from reactor.database import statements
 from reactor.database.connection import Connection
+from reactor.database.failures import Failure, classify
 from reactor.errors import DatabaseBusy, LockedElsewhere
 
 TRIES = 6
@@ -19,7 +20,7 @@ T = TypeVar("T")
 
 
 async def transact(connection: Connection, work: Callable[[], Awaitable[T]]) -> T:
-    """The work in one transaction; again when it crossed somebody else's, which the order of locks can't always avoid.
+    """Repeats the transaction after a deadlock with another one, which the order of locks can't always avoid.
 
     READ COMMITTED whatever the server's default is: jobs can't be ended with a fixed snapshot.
     """
@@ -30,6 +31,8 @@ async def transact(connection: Connection, work: Callable[[], Awaitable[T]]) -> 
                 return await work()
         except asyncpg.LockNotAvailableError:
             raise LockedElsewhere(_LOCK_SECONDS) from None
-        except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
+        except asyncpg.PostgresError as error:
+            if classify(error) is not Failure.REPEATABLE:
+                raise
             await anyio.sleep(_between(0, 0.02 * 2**number))
     raise DatabaseBusy(TRIES)

@@ -1,4 +1,4 @@
-"""How far a reader of changes has come: a snapshot of the database, as a text that any process can go on from."""
+"""A reader's position in the changes: a database snapshot, as a text from which any process can continue."""
 
 import re
 from dataclasses import dataclass
@@ -6,10 +6,10 @@ from itertools import pairwise
 from typing import TypeAlias
 
 Snapshot: TypeAlias = tuple[int, int, tuple[int, ...]]
-"""As the driver has it: the first transaction that may be open, the first not begun yet, and those open in between."""
+"""As the driver has it: the first transaction that may be open, the first not started yet, those open in between."""
 
 LONGEST = 4096
-"""Of a cursor's text: it has to fit into a header."""
+"""Of a cursor's text, which must fit into a header."""
 
 _FORM = re.compile(r"([0-9a-f]{1,16})-([0-9a-f]{1,16})-([0-9a-f]{1,16})(?:-([0-9a-f.]+))?")
 _LARGEST = 2**63
@@ -18,7 +18,7 @@ _LARGEST = 2**63
 @dataclass(frozen=True, slots=True)
 class Cursor:
     epoch: str
-    """Which history of which database the snapshot is of: transaction numbers mean nothing in another one."""
+    """Identifies the database and its history: transaction numbers mean nothing in another one."""
     snapshot: Snapshot
 
     def __str__(self) -> str:
@@ -28,13 +28,13 @@ class Cursor:
 
     @property
     def text(self) -> str | None:
-        """None if it is too long to be sent: so many transactions are open that the last one will have to do."""
+        """None: too many transactions are open for a text that can be sent; the client keeps its last cursor."""
         text = str(self)
         return text if len(text) <= LONGEST else None
 
 
 def parse(text: str) -> Cursor | None:
-    """None: this is no cursor of ours."""
+    """None: not a valid cursor."""
     form = _FORM.fullmatch(text) if len(text) <= LONGEST else None
     if form is None:
         return None
@@ -43,7 +43,7 @@ def parse(text: str) -> Cursor | None:
     if form[4] and not offsets:
         return None
     between = tuple(first + offset for offset in offsets)
-    # As the server would have it: in order, each once, and all within.
+    # As the server writes it: in ascending order, each once, all within the bounds.
     bounds = [first - 1, *between, next_one]
     if not 0 < first <= next_one < _LARGEST or any(a >= b for a, b in pairwise(bounds)):
         return None

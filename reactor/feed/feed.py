@@ -1,34 +1,34 @@
-"""Tells everybody in this process who watches pipelines what has changed in them."""
+"""Hands the changes of pipelines to all readers in this process."""
 
 import asyncio
 from uuid import UUID
 
 from reactor.database import statements
 from reactor.database.listener import Listener
-from reactor.database.reconnecting import Line
+from reactor.database.reconnecting import ReconnectingConnection
 from reactor.feed.cursor import Cursor
-from reactor.feed.poller import Desk, Question
+from reactor.feed.poller import Poller, Question
 from reactor.feed.rows import AT_MOST
 from reactor.feed.subscriptions import Reader
 
 
 class Feed:
-    """One for all streams of a process: what it costs the database does not depend on how many there are."""
+    """One for all streams of a process: its cost to the database does not depend on their number."""
 
     def __init__(self, url: str, listen_url: str) -> None:
-        self._pipelines = _pipelines_desk(Line(url, "reactor feed"))
-        self._overview = _overview_desk(Line(url, "reactor overview"))
-        # New jobs ring one bell, every other change the other.
-        channels = dict.fromkeys(("reactor_jobs", "reactor_feed"), self._on_bell)
-        self._listener = Listener(listen_url, "reactor feed listen", channels, self._ring)
+        self._pipelines = _pipelines_poller(ReconnectingConnection(url, "reactor feed"))
+        self._overview = _overview_poller(ReconnectingConnection(url, "reactor overview"))
+        # New jobs are notified on one channel, every other change on the other.
+        channels = dict.fromkeys(("reactor_jobs", "reactor_feed"), self._on_notification)
+        self._listener = Listener(listen_url, "reactor feed listen", channels, self._notify)
 
     @property
-    def desks(self) -> dict[str, Desk]:
+    def pollers(self) -> dict[str, Poller]:
         return {"pipelines": self._pipelines, "overview": self._overview}
 
     @property
     def readers(self) -> int:
-        return sum(len(topic.readers) for desk in self.desks.values() for topic in desk.topics.values())
+        return sum(len(topic.readers) for poller in self.pollers.values() for topic in poller.topics.values())
 
     @property
     def is_listening(self) -> bool:
@@ -42,30 +42,31 @@ class Feed:
             tasks.create_task(self._overview.run())
 
     def join(self, pipeline_id: UUID | None, cursor: Cursor | None, reset: str = "") -> Reader:
-        """A reader of this pipeline, or (None) of all of them, who goes on from `cursor`. `reset`: why there is none.
+        """A reader of this pipeline, or (None) of all of them, that continues from `cursor`. `reset`: why there is
+        none.
 
-        Its first batch is what it has missed, or everything. Whoever joins leaves.
+        Its first batch is what it has missed, or everything. The caller must call `leave`.
         """
-        return self._desk_of(pipeline_id).join(pipeline_id, cursor, reset)
+        return self._poller_of(pipeline_id).join(pipeline_id, cursor, reset)
 
     def leave(self, reader: Reader) -> None:
-        self._desk_of(reader.topic.pipeline_id).leave(reader)
+        self._poller_of(reader.topic.pipeline_id).leave(reader)
 
-    def _desk_of(self, pipeline_id: UUID | None) -> Desk:
+    def _poller_of(self, pipeline_id: UUID | None) -> Poller:
         return self._overview if pipeline_id is None else self._pipelines
 
-    def _on_bell(self, payload: str) -> None:
-        self._ring()
+    def _on_notification(self, payload: str) -> None:
+        self._notify()
 
-    def _ring(self) -> None:
-        for desk in self.desks.values():
-            desk.ring()
+    def _notify(self) -> None:
+        for poller in self.pollers.values():
+            poller.notify()
 
 
-def _pipelines_desk(line: Line) -> Desk:
+def _pipelines_poller(connection: ReconnectingConnection) -> Poller:
     """For readers of single pipelines."""
-    return Desk(
-        line,
+    return Poller(
+        connection,
         statements.PIPELINE_CHANGES,
         lambda ask: (
             ask.tip,
@@ -77,9 +78,9 @@ def _pipelines_desk(line: Line) -> Desk:
     )
 
 
-def _overview_desk(line: Line) -> Desk:
-    """For readers of all pipelines, who see their states and not their jobs."""
-    return Desk(line, statements.OVERVIEW_CHANGES, _overview_arguments, gap=1.0)
+def _overview_poller(connection: ReconnectingConnection) -> Poller:
+    """For readers of all pipelines, which see their states and not their jobs."""
+    return Poller(connection, statements.OVERVIEW_CHANGES, _overview_arguments, gap=1.0)
 
 
 def _overview_arguments(ask: Question) -> tuple[object, ...]:

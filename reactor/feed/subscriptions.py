@@ -1,4 +1,4 @@
-"""What is being watched, by whom, and what each of them has not been given yet."""
+"""Which pipelines are watched, by which readers, and what each reader has not been given yet."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -12,15 +12,15 @@ _NEVER = 2**63
 
 
 class Sign(Enum):
-    """Whether what readers have is the present."""
+    """Whether what readers have is current."""
 
     FRESH = "fresh"
     STALE = "stale"
-    """The database does not answer: nobody knows what happens."""
+    """The database does not answer: the present state is unknown."""
 
 
 class Change:
-    """The newest state of one row. Shared by all who are given it."""
+    """The newest state of one row, shared by all readers of it."""
 
     __slots__ = ("edges", "encoded", "key", "kind", "row", "stamp")
 
@@ -31,10 +31,10 @@ class Change:
         self.row = row
         """A JSON object."""
         self.edges = edges
-        """What a job depends on, as a JSON array; None: those who are given it know that."""
+        """What a job depends on, as a JSON array; None: its readers know that."""
         self.stamp = 0
         self.encoded: bytes | None = None
-        """Left here by whoever encodes it for the wire, so that it is done once."""
+        """Stored by the encoder for the wire, so that it is encoded once."""
 
     @property
     def body(self) -> str:
@@ -43,7 +43,7 @@ class Change:
 
 
 class Batch:
-    """What one reader gets at once; after it, the reader is where `cursor` says."""
+    """What a reader gets at once. After it, the reader is at `cursor`."""
 
     __slots__ = ("changes", "cursor", "encoded", "is_overview", "is_snapshot", "reset", "state")
 
@@ -60,31 +60,31 @@ class Batch:
         self.changes = changes
         self.cursor = cursor
         self.state = state
-        """The pipeline's, if it has ended."""
+        """The final state of the pipeline, if it has ended."""
         self.is_snapshot = is_snapshot
-        """Everything there is, and not what has changed."""
+        """All rows, and not only those that changed."""
         self.is_overview = is_overview
         """Of all pipelines, and not of one with its jobs and steps."""
         self.reset = reset
-        """Why what the reader had can't be continued."""
+        """Why the reader can't continue from its cursor."""
         self.encoded: bytes | None = None
 
 
 class Reader:
-    """One who watches. Holds no rows: what it has not been given is found in the topic when it asks."""
+    """One subscriber. Holds no rows: the topic has what it has not been given yet."""
 
     def __init__(self, topic: "Topic", cursor: Cursor | None, reset: str = "") -> None:
         self.topic = topic
         self.cursor = cursor
         self.reset = reset
         self.stamp = _NEVER
-        """Of the newest batch that it was given."""
+        """Of the newest batch that it got."""
         self.first: Batch | None = None
-        """What it has to be given before anything else."""
+        """Its first batch, to be delivered before anything else."""
         self.failure: Exception | None = None
         self.is_gone = False
         self._sign: Sign | None = None
-        """That it was given last. None: it has nothing yet that could be the present."""
+        """The last one delivered. None: it has no rows yet that could be current."""
         self._wake = asyncio.Event()
 
     def give(self, first: Batch, stamp: int) -> None:
@@ -93,7 +93,7 @@ class Reader:
         self._wake.set()
 
     def start_over(self, why: str) -> None:
-        """It gets nothing more before it is given everything."""
+        """The next batch is a snapshot."""
         self.cursor, self.reset, self.first, self.stamp = None, why, None, _NEVER
 
     def fail(self, error: Exception) -> None:
@@ -104,7 +104,7 @@ class Reader:
         self._wake.set()
 
     async def next(self) -> Batch | Sign:
-        """Waits for it: at first a batch. Whoever takes long to come back gets the newest states, and none twice."""
+        """Waits for the next one, first a batch. A slow reader gets the newest state of each row, and none twice."""
         while True:
             if self.failure is not None:
                 raise self.failure
@@ -115,7 +115,7 @@ class Reader:
                 batch = self.topic.since(self.stamp)
                 self.stamp = self.topic.stamp
                 return batch
-            # Who starts over has not been told what happened meanwhile.
+            # Not FRESH before the snapshot of a reader that starts over: it does not know yet what happened meanwhile.
             if self._sign not in (None, self.topic.sign) and (self._sign is Sign.FRESH or not self.reset):
                 self._sign = self.topic.sign
                 return self._sign
@@ -130,18 +130,18 @@ class Topic:
         self.pipeline_id = pipeline_id
         self.watched_by: set[Reader] = set()
         self.readers: set[Reader] = set()
-        """Those of them who are up to date but for what lies here."""
+        """Those of them that are up to date except for the rows kept here."""
         self.stamp = 0
         self.sign = Sign.FRESH
         self._rows: dict[str, Change] = {}
-        """Newest last. Only what somebody has not been given."""
+        """Newest last. Only rows that some reader has not been given."""
         self._newest: Batch
         self._before = 0
         self._state: str | None = None
         self._state_stamp = 0
 
     def add(self, changes: Sequence[Change], cursor: Cursor, state: str | None, stamp: int) -> None:
-        """All readers will be given these, or what becomes of them until they ask."""
+        """All readers get these, or the newer states that follow until they ask."""
         self._forget()
         self._before, self.stamp = self.stamp, stamp
         for change in changes:
@@ -167,7 +167,7 @@ class Topic:
         return Batch(changes, self._newest.cursor, self._state if self._state_stamp > stamp else None)
 
     def behind(self, most: int) -> list[Reader]:
-        """Readers who have not been given more than `most` rows."""
+        """Readers that have more than `most` rows to get."""
         beyond = next(islice(reversed(self._rows.values()), most, None), None)
         return [reader for reader in self.readers if beyond and reader.stamp < beyond.stamp]
 
@@ -178,7 +178,7 @@ class Topic:
 
 
 def _with_edges(change: Change, before: Change | None) -> Change:
-    """For those who have not been given what it was before, and so don't know what the job depends on."""
+    """For readers that missed its previous state, and so don't know what the job depends on."""
     if before is None or before.edges is None or change.edges is not None:
         return change
     whole = Change(change.kind, change.key, change.row, before.edges)
@@ -187,7 +187,7 @@ def _with_edges(change: Change, before: Change | None) -> Change:
 
 
 def grouped(readers: Iterable[Reader]) -> list[list[Reader]]:
-    """Those who want the same: after a restart of a server that is nearly all of a pipeline's readers."""
+    """Readers that need the same: after a server's restart nearly all readers of a pipeline."""
     groups: dict[tuple[UUID | None, Cursor | None, str], list[Reader]] = {}
     for reader in readers:
         groups.setdefault((reader.topic.pipeline_id, reader.cursor, reader.reset), []).append(reader)

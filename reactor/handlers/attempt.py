@@ -8,8 +8,8 @@ from typing import Any
 
 from reactor.client.submit import encode_jobs, new_job
 from reactor.database.connection import Connection
+from reactor.database.failures import is_transient
 from reactor.database.jsonb import storable
-from reactor.database.reconnecting import CONNECTION_LOST, SERVER_STOPS, TO_BE_REPEATED
 from reactor.errors import ChainInStep, TransactionInParallel
 from reactor.handlers.step_log import StepLog
 from reactor.handlers.transaction import Pool, Transaction
@@ -351,7 +351,7 @@ class Attempt:
                 return None
             await self._transaction.commit()
         except BaseException as error:
-            self.is_to_be_repeated = isinstance(error, (*TO_BE_REPEATED, *CONNECTION_LOST, *SERVER_STOPS))
+            self.is_to_be_repeated = is_transient(error)
             await self.roll_back()
             raise
         self._transaction = None

@@ -8,12 +8,13 @@ from typing import Any, TypeAlias
 import asyncpg
 
 from reactor.database.connection import Connection
-from reactor.database.reconnecting import CONNECTION_LOST, SERVER_GONE, SERVER_STOPS, TO_BE_REPEATED
+from reactor.database.failures import DRIVER_ERRORS, is_server_failure, is_transient
+from reactor.database.retry import Backoff, RetryPolicy
 from reactor.log import get_logger
 
 log = get_logger(__name__)
 
-_AWAY_PAUSE_SECONDS = 0.5
+_RETRY = RetryPolicy(longest_seconds=0.5)
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
@@ -30,11 +31,14 @@ class Transaction:
     @classmethod
     async def begin(cls, pool: Pool, check: Callable[[], None]) -> "Transaction":
         """Waits for a database that is unreachable: without it the attempt could not end in any way."""
+        backoff = Backoff(_RETRY)
         while True:
             try:
                 return await cls._try_to_begin(pool, check)
-            except (*CONNECTION_LOST, *SERVER_STOPS):
-                await asyncio.sleep(_AWAY_PAUSE_SECONDS)
+            except DRIVER_ERRORS as error:
+                if not is_transient(error):
+                    raise
+                await backoff.pause()
                 check()
 
     @classmethod
@@ -54,7 +58,7 @@ class Transaction:
 
     def is_undone_by(self, error: BaseException) -> bool:
         """The server undid it, and the handler is not to blame: a deadlock, a lost connection."""
-        return _is_of_the_server(error) or self._is_gone()
+        return is_server_failure(error) or self._is_gone()
 
     def was_ended_by_sql(self) -> bool:
         """The handler sent COMMIT or ROLLBACK as SQL: earlier work can't be undone, later work is not in it."""
@@ -70,7 +74,7 @@ class Transaction:
             log.error("handler ended its transaction by SQL, its work can't be undone")
         try:
             await self._transaction.rollback()
-        except (asyncpg.PostgresError, *CONNECTION_LOST, asyncio.CancelledError) as error:
+        except (*DRIVER_ERRORS, asyncio.CancelledError) as error:
             if not self._is_gone():
                 self.connection.terminate()
             if isinstance(error, asyncio.CancelledError):
@@ -80,7 +84,7 @@ class Transaction:
 
     async def _give_back(self) -> None:
         # The pool discards a connection that it can't reset; our work on it is done by now.
-        with suppress(asyncpg.PostgresError, *CONNECTION_LOST):
+        with suppress(*DRIVER_ERRORS):
             await self._pool.release(self.connection)  # type: ignore[arg-type]
 
     def _is_gone(self) -> bool:
@@ -89,12 +93,3 @@ class Transaction:
             return self.connection.is_closed()
         except asyncpg.InterfaceError:
             return True
-
-
-def _is_of_the_server(error: BaseException | None) -> bool:
-    """Or was caused by the server: SQLAlchemy and others raise errors of their own from it."""
-    while error is not None:
-        if isinstance(error, (*TO_BE_REPEATED, *SERVER_GONE)):
-            return True
-        error = error.__cause__
-    return False

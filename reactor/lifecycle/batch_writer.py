@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 import asyncpg
 
 from reactor.database.connection import Connection
-from reactor.database.reconnecting import Line
+from reactor.database.reconnecting import ReconnectingConnection
 from reactor.log import get_logger
 
 log = get_logger(__name__)
@@ -33,7 +33,7 @@ LOCKED_PAUSE_SECONDS = 0.5
 class BatchWriter(ABC, Generic[Item, Answer]):
     """The part that endings, steps and progress have in common. `wake` is called when there is something to write."""
 
-    def __init__(self, connection: Line, wake: Callable[[], object]) -> None:
+    def __init__(self, connection: ReconnectingConnection, wake: Callable[[], object]) -> None:
         self._connection = connection
         self._wake = wake
         self._postponed: set[asyncio.TimerHandle] = set()
@@ -56,7 +56,7 @@ class BatchWriter(ABC, Generic[Item, Answer]):
 
     async def _write(self, batch: Sequence[Item]) -> None:
         try:
-            answer, repeated = await self._connection.insist(lambda connection: self._send(connection, batch))
+            answer, repeated = await self._connection.retry(lambda connection: self._send(connection, batch))
         except asyncpg.PostgresError as error:
             if len(batch) > 1:
                 for item in batch:

@@ -6,7 +6,7 @@ import asyncpg
 
 from reactor.counts import Histogram
 from reactor.database.connection import Connection
-from reactor.database.reconnecting import Line
+from reactor.database.reconnecting import ReconnectingConnection
 from reactor.job import JobState
 from reactor.lifecycle.batch_writer import BATCH, BatchWriter
 from reactor.lifecycle.settle import settle, settled
@@ -24,7 +24,9 @@ class EndingWriter(BatchWriter[Ending, dict[int, JobState]]):
     """`on_settled` is called for every ending, with its job's new state or None if the attempt was stale. `sizes`
     counts how many endings shared each commit."""
 
-    def __init__(self, connection: Line, wake: Callable[[], object], on_settled: OnSettled, sizes: Histogram) -> None:
+    def __init__(
+        self, connection: ReconnectingConnection, wake: Callable[[], object], on_settled: OnSettled, sizes: Histogram
+    ) -> None:
         super().__init__(connection, wake)
         self._on_settled = on_settled
         self._sizes = sizes
@@ -50,7 +52,7 @@ class EndingWriter(BatchWriter[Ending, dict[int, JobState]]):
         self._sizes.add(len(batch))
         if repeated and len(answer) < len(batch):
             missing = [ending for ending in batch if ending.job_id not in answer]
-            found, _ = await self._connection.insist(lambda connection: settled(connection, missing))
+            found, _ = await self._connection.retry(lambda connection: settled(connection, missing))
             answer |= found
         for ending in batch:
             self._on_settled(ending, answer.get(ending.job_id))

@@ -10,7 +10,7 @@ import asyncpg
 
 from reactor.database import statements
 from reactor.database.connection import Connection
-from reactor.database.reconnecting import Line
+from reactor.database.reconnecting import ReconnectingConnection
 from reactor.lifecycle.batch_writer import BatchWriter, lock_wait_ms
 
 IsHeld = asyncio.Future[bool]
@@ -26,7 +26,7 @@ class _Item(NamedTuple):
 
 
 class ProgressWriter(BatchWriter[_Item, set[UUID]]):
-    def __init__(self, connection: Line, wake: Callable[[], object]) -> None:
+    def __init__(self, connection: ReconnectingConnection, wake: Callable[[], object]) -> None:
         super().__init__(connection, wake)
         self._waiting: dict[UUID, _Item] = {}
 

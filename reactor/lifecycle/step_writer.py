@@ -8,7 +8,7 @@ from uuid import UUID
 import asyncpg
 
 from reactor.database.connection import Connection
-from reactor.database.reconnecting import Line
+from reactor.database.reconnecting import ReconnectingConnection
 from reactor.lifecycle.batch_writer import BATCH, BatchWriter, lock_wait_ms
 from reactor.lifecycle.steps import Record, record_steps
 
@@ -19,7 +19,7 @@ class _Item(NamedTuple):
 
 
 class StepWriter(BatchWriter[_Item, set[UUID]]):
-    def __init__(self, connection: Line, wake: Callable[[], object]) -> None:
+    def __init__(self, connection: ReconnectingConnection, wake: Callable[[], object]) -> None:
         super().__init__(connection, wake)
         self._waiting: dict[tuple[UUID, str], _Item] = {}
 

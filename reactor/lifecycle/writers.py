@@ -9,7 +9,8 @@ import asyncpg
 
 from reactor.counts import Histogram
 from reactor.database.connection import Connection
-from reactor.database.reconnecting import CONNECTION_LOST, SERVER_STOPS, TO_BE_REPEATED, Line
+from reactor.database.failures import is_transient
+from reactor.database.reconnecting import ReconnectingConnection
 from reactor.lifecycle.ending_writer import EndingWriter, OnSettled
 from reactor.lifecycle.progress_writer import ProgressWriter
 from reactor.lifecycle.step_writer import StepWriter
@@ -20,7 +21,7 @@ Answer = TypeVar("Answer")
 
 
 class Writers:
-    def __init__(self, connection: Line, on_settled: OnSettled, batch_sizes: Histogram) -> None:
+    def __init__(self, connection: ReconnectingConnection, on_settled: OnSettled, batch_sizes: Histogram) -> None:
         self.on_idle: Callable[[], None] = lambda: None
         """Called when everything is written."""
         self._connection = connection
@@ -45,9 +46,9 @@ class Writers:
         async def statement(connection: Connection) -> None:
             try:
                 answer = await question(connection)
-            except (*TO_BE_REPEATED, *CONNECTION_LOST, *SERVER_STOPS):
-                raise  # to be asked again
             except Exception as error:
+                if is_transient(error):
+                    raise  # to be asked again
                 if not answered.done():
                     answered.set_exception(error)
             else:
@@ -77,7 +78,7 @@ class Writers:
     async def _write_statements(self) -> None:
         while self._statements:
             try:
-                await self._connection.insist(self._statements.popleft())
+                await self._connection.retry(self._statements.popleft())
             except asyncpg.PostgresError as error:
                 # The next reconciliation, or the release of this worker's claims, makes up for it.
                 log.error("write failed", error=str(error), sqlstate=error.sqlstate)

@@ -1,25 +1,24 @@
-"""Keeps the leases of this pod's workers, and says so when one can't be kept."""
+"""Renews the leases of this pod's workers, and reports those that it can't renew."""
 
 import asyncio
 import time
 from collections.abc import Callable
 from uuid import UUID
 
-import asyncpg
-
-from reactor.database.reconnecting import CONNECTION_LOST, Line
-from reactor.errors import ReactorError
+from reactor.database.failures import Failure, classify, summary
+from reactor.database.reconnecting import ReconnectingConnection
+from reactor.database.retry import Backoff, RetryPolicy
 from reactor.lifecycle.lease import heartbeat
 from reactor.log import get_logger
 
 log = get_logger(__name__)
 
 
-class Keeper:
-    """Lives outside of the processes or threads that run handlers, so that nothing they do can silence it.
+class Heartbeat:
+    """Runs outside of the processes or threads that run handlers, so that no handler can silence it.
 
-    A pod that can't reach the database for two thirds of a lease gives its workers up by itself: by the time that
-    others take their jobs, none of them runs here any more.
+    A pod that can't reach the database for two thirds of a lease gives up its workers: none of their jobs runs here any
+    more by the time that other pods take them.
     """
 
     def __init__(
@@ -37,20 +36,24 @@ class Keeper:
         self._on_lost = on_lost
         self._counts = counts
         self._stored: dict[UUID, str | None] = {}
-        self._line = Line(url, f"reactor heartbeat {pod}", statement_seconds=min(heartbeat_seconds, lease_seconds / 6))
+        self._connection = ReconnectingConnection(
+            url, f"reactor heartbeat {pod}", statement_seconds=min(heartbeat_seconds, lease_seconds / 6)
+        )
         self._renewed: dict[UUID, float] = {}
+        longest_seconds = min(1.0, heartbeat_seconds / 4)
+        self._backoff = Backoff(RetryPolicy(min(0.1, longest_seconds), longest_seconds))
 
-    def watch(self, worker_id: UUID) -> None:
-        """From a moment at which its lease was renewed."""
+    def add(self, worker_id: UUID) -> None:
+        """A worker whose lease was renewed just now."""
         self._renewed[worker_id] = time.monotonic()
 
-    def leave(self, worker_id: UUID) -> None:
+    def remove(self, worker_id: UUID) -> None:
         self._renewed.pop(worker_id, None)
         self._stored.pop(worker_id, None)
 
     @property
     def is_well(self) -> bool:
-        """There are workers, and the leases of all of them are being kept."""
+        """There are workers, and all of their leases are being renewed."""
         now = time.monotonic()
         return bool(self._renewed) and all(
             now - renewed < self._lease_seconds / 2 for renewed in self._renewed.values()
@@ -60,42 +63,50 @@ class Keeper:
         """Until it is cancelled."""
         try:
             while True:
-                self._give_up_the_overdue()
-                well = await self._beat()
-                self._give_up_the_overdue()
-                await asyncio.sleep(self._heartbeat_seconds if well else min(1.0, self._heartbeat_seconds / 4))
+                self._give_up_overdue_leases()
+                renewed = await self._renew_leases()
+                self._give_up_overdue_leases()
+                if renewed:
+                    self._backoff.reset()
+                    await asyncio.sleep(self._heartbeat_seconds)
+                else:
+                    await self._backoff.pause()
         finally:
-            await self._line.close()
+            await self._connection.close()
 
-    async def _beat(self) -> bool:
+    async def _renew_leases(self) -> bool:
         for worker_id in list(self._renewed):
-            # Counted from before the question: the lease runs from when the server heard it.
-            asked = time.monotonic()
+            # From before the statement: the lease runs from when the server received it.
+            sent_at = time.monotonic()
             counts = self._counts(worker_id)
             news = counts if counts != self._stored.get(worker_id) else None
             try:
-                alive = await self._line.once(
+                is_alive = await self._connection.once(
                     lambda connection: heartbeat(connection, worker_id, self._lease_seconds, news)  # noqa: B023
                 )
-            except (ReactorError, asyncpg.PostgresError, *CONNECTION_LOST) as error:
-                log.warning("heartbeat failed", error=str(error).partition("\n")[0] or type(error).__name__)
+            except Exception as error:
+                if classify(error) is Failure.BUG:
+                    # Not raised: without this task the leases would expire unnoticed. They are given up when overdue.
+                    log.exception("internal error in the heartbeat")
+                else:
+                    log.warning("heartbeat failed", error=summary(error))
                 return False
             if worker_id not in self._renewed:
                 continue
-            if alive:
-                self._renewed[worker_id] = asked
+            if is_alive:
+                self._renewed[worker_id] = sent_at
                 self._stored[worker_id] = counts
             else:
-                self._lose(worker_id, "the database took it for dead")
+                self._lose(worker_id, "the database considers the worker dead")
         return True
 
-    def _give_up_the_overdue(self) -> None:
+    def _give_up_overdue_leases(self) -> None:
         limit = time.monotonic() - self._lease_seconds * 2 / 3
         for worker_id, renewed in list(self._renewed.items()):
             if renewed < limit:
-                self._lose(worker_id, "no heartbeat got through")
+                self._lose(worker_id, "no heartbeat reached the database")
 
     def _lose(self, worker_id: UUID, why: str) -> None:
         log.error("lease lost", worker_id=str(worker_id), why=why)
-        self.leave(worker_id)
+        self.remove(worker_id)
         self._on_lost(worker_id)

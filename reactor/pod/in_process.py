@@ -1,4 +1,4 @@
-"""Runs jobs inside an application's own process, beside whatever else its event loop does."""
+"""Runs jobs in an application's own process, next to everything else on its event loop."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from uuid import UUID
 from reactor.concurrency import first_of
 from reactor.counts import Counts
 from reactor.database.connection import Connection, connect, is_pooled
-from reactor.database.reconnecting import Line
+from reactor.database.reconnecting import ReconnectingConnection
 from reactor.database.revision import check_revision
 from reactor.errors import AppInvalid, SettingsInvalid
 from reactor.handlers import registry as registries
@@ -22,11 +22,11 @@ from reactor.handlers.registry import Registry
 from reactor.job import JobState
 from reactor.lifecycle.lease import Worker, register_worker
 from reactor.log import get_logger
-from reactor.pod.heartbeat import Keeper
+from reactor.pod.heartbeat import Heartbeat
 from reactor.pod.recovery import after_shutdown
 from reactor.pod.sweeper import keep_sweeping
 from reactor.schedules.declaration import declare
-from reactor.worker.claim_loop import Plan, Runner
+from reactor.worker.claim_loop import ClaimLoop, WorkerOptions
 from reactor.worker.running_attempts import RunningAttempts
 
 log = get_logger(__name__)
@@ -36,10 +36,10 @@ _BROKEN_PAUSE_SECONDS = 1.0
 
 
 class Reactor:
-    """`async with Reactor(url):` jobs are run until the block is left.
+    """Runs jobs for the length of a block: `async with Reactor(url): ...`
 
-    There is no process of its own to fall back on: a handler that kills the process takes the application with it, and
-    one that blocks the interpreter can't be ended. docs/embedding.md tells what that costs.
+    Handlers run in the application's process: one that kills it takes the application with it, and one that blocks the
+    interpreter can't be stopped. docs/embedding.md lists the consequences.
     """
 
     def __init__(
@@ -69,40 +69,42 @@ class Reactor:
         self._pod = pod or os.environ.get("REACTOR_POD_ID") or os.environ.get("HOSTNAME") or socket.gethostname()
         self._queues = tuple(queues)
         self._concurrency = concurrency
-        self._plan = Plan(url, listen_url or url, poll_seconds, heartbeat_seconds)
-        self._begun = RunningAttempts(concurrency)
+        self._options = WorkerOptions(url, listen_url or url, poll_seconds, heartbeat_seconds)
+        self._running_attempts = RunningAttempts(concurrency)
         self._loop: asyncio.AbstractEventLoop
-        self._runner: Runner
+        self._claim_loop: ClaimLoop
         self._running: asyncio.Task[None]
         self._stopping = False
         self._guard: _Guard
 
     @property
     def counts(self) -> Counts:
-        return self._runner.counts
+        return self._claim_loop.counts
 
     @property
     def is_well(self) -> bool:
-        """Listening, and its lease is being kept."""
-        return not self._running.done() and self._runner.is_listening and self._guard.keeper.is_well
+        """It receives notifications, and its lease is being renewed."""
+        return not self._running.done() and self._claim_loop.is_listening and self._guard.heartbeat.is_well
 
     async def run_job(self, job_id: int) -> JobState | None:
-        """Runs this one job now. None: it can't be had, since somebody else has it or it is not due."""
-        return await self._runner.run_job(job_id)
+        """Runs this one job now. None: it can't be claimed, since another worker has it or it is not due."""
+        return await self._claim_loop.run_job(job_id)
 
     async def __aenter__(self) -> Self:
         if self._registry.is_empty:
-            raise AppInvalid("this application", "no handler is registered", "Import the modules that do, first.")
+            raise AppInvalid(
+                "this application", "no handler is registered", "Import the modules that register handlers first."
+            )
         async with connect(self._url, name=f"reactor register {self._pod}", prepares=False) as connection:
             await check_revision(connection)
-            self._plan = replace(self._plan, prepares=not await is_pooled(connection))
-            self._runner = await self._register(connection)
+            self._options = replace(self._options, prepares=not await is_pooled(connection))
+            self._claim_loop = await self._register(connection)
             await declare(connection, self._registry.schedules)
         self._loop = asyncio.get_running_loop()
-        keeper = Keeper(
+        heartbeat = Heartbeat(
             self._url, self._pod, self._lease_seconds, self._heartbeat_seconds, self._on_lease_lost, self._summary
         )
-        self._guard = _Guard(keeper, self._url, self._pod, self._heartbeat_seconds)
+        self._guard = _Guard(heartbeat, self._url, self._pod, self._heartbeat_seconds)
         self._guard.start()
         self._running = asyncio.create_task(self._run())
         return self
@@ -111,66 +113,69 @@ class Reactor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stopping = True
-        self._runner.stop()
+        self._claim_loop.stop()
         try:
             await first_of(self._running, asyncio.sleep(self._grace_seconds))
             if not self._running.done():
-                self._runner.interrupt()
+                self._claim_loop.interrupt()
                 await first_of(self._running, asyncio.sleep(_INTERRUPT_SECONDS))
         finally:
-            begun = self._begun.read()
+            started = self._running_attempts.read()
             self._running.cancel()
             await asyncio.wait([self._running])
             await asyncio.to_thread(self._guard.stop)
-            async with connect(self._url, name=f"reactor tidy {self._pod}", prepares=False) as connection:
-                worker_id = self._runner.worker.id
-                await after_shutdown(connection, worker_id, begun, fail=False, counts=self._summary(worker_id))
-            self._begun.close()
+            async with connect(self._url, name=f"reactor recovery {self._pod}", prepares=False) as connection:
+                worker_id = self._claim_loop.worker.id
+                await after_shutdown(connection, worker_id, started, fail=False, counts=self._summary(worker_id))
+            self._running_attempts.close()
         if not self._running.cancelled():
             self._running.result()
 
     async def _run(self) -> None:
-        """A worker may end, by a lost lease or a bug of ours; the application goes on with another one."""
+        """A worker may end because of a lost lease or a bug of ours; the application continues with another one."""
         while True:
-            worker_id = self._runner.worker.id
-            self._guard.keeper.watch(worker_id)
+            worker_id = self._claim_loop.worker.id
+            self._guard.heartbeat.add(worker_id)
             try:
-                await self._runner.run()
+                await self._claim_loop.run()
             except Exception:
                 if self._stopping:
                     raise
-                log.exception("worker broke")
+                log.exception("internal error in worker")
                 await asyncio.sleep(_BROKEN_PAUSE_SECONDS)
             if self._stopping:
                 return
-            self._guard.keeper.leave(worker_id)
-            line = Line(self._url, f"reactor register {self._pod}")
-            begun, counts = self._begun.read(), self._summary(worker_id)
-            await line.insist(lambda c: after_shutdown(c, worker_id, begun, fail=False, counts=counts))  # noqa: B023
-            self._begun.clear()
-            self._runner, _ = await line.insist(self._register)
-            await line.close()
+            self._guard.heartbeat.remove(worker_id)
+            await self._replace_worker(worker_id)
 
-    async def _register(self, connection: Connection) -> Runner:
+    async def _replace_worker(self, worker_id: UUID) -> None:
+        connection = ReconnectingConnection(self._url, f"reactor register {self._pod}")
+        started, counts = self._running_attempts.read(), self._summary(worker_id)
+        await connection.retry(lambda c: after_shutdown(c, worker_id, started, fail=False, counts=counts))
+        self._running_attempts.clear()
+        self._claim_loop, _ = await connection.retry(self._register)
+        await connection.close()
+
+    async def _register(self, connection: Connection) -> ClaimLoop:
         worker = Worker(self._pod, self._registry.job_types, self._queues, self._concurrency)
         await register_worker(connection, worker, self._lease_seconds)
-        return Runner(self._plan, self._registry, worker, self._begun)
+        return ClaimLoop(self._options, self._registry, worker, self._running_attempts)
 
     def _summary(self, worker_id: UUID) -> str | None:
-        """Asked in the guard's thread, too."""
-        runner = self._runner
-        return json.dumps(runner.summary()) if runner.worker.id == worker_id else None
+        """Called in the guard's thread, too."""
+        claim_loop = self._claim_loop
+        return json.dumps(claim_loop.summary()) if claim_loop.worker.id == worker_id else None
 
     def _on_lease_lost(self, worker_id: UUID) -> None:
-        self._loop.call_soon_threadsafe(self._runner.interrupt)
+        self._loop.call_soon_threadsafe(self._claim_loop.interrupt)
 
 
 class _Guard:
     """Heartbeat and sweeper in a thread with an event loop of its own: a handler that blocks the application's loop
-    does not cost it its lease."""
+    does not lose the lease."""
 
-    def __init__(self, keeper: Keeper, url: str, pod: str, heartbeat_seconds: float) -> None:
-        self.keeper = keeper
+    def __init__(self, heartbeat: Heartbeat, url: str, pod: str, heartbeat_seconds: float) -> None:
+        self.heartbeat = heartbeat
         self._url = url
         self._pod = pod
         self._heartbeat_seconds = heartbeat_seconds
@@ -192,15 +197,15 @@ class _Guard:
         self._stop = asyncio.Event()
         self._started.set()
         async with asyncio.TaskGroup() as tasks:
-            duties = [
-                tasks.create_task(self.keeper.run()),
+            helpers = [
+                tasks.create_task(self.heartbeat.run()),
                 tasks.create_task(keep_sweeping(self._url, self._pod, self._heartbeat_seconds)),
             ]
             await self._stop.wait()
-            for duty in duties:
-                duty.cancel()
+            for helper in helpers:
+                helper.cancel()
 
 
 async def run_job(reactor: Reactor, job_id: int) -> JobState | None:
-    """The same as `reactor.run_job`, for those who look for it by this name."""
+    """The same as `reactor.run_job`."""
     return await reactor.run_job(job_id)

@@ -1,30 +1,66 @@
-"""Puts the database in order after a worker process: what it held goes back, and its lease ends."""
+"""Releases what an exited worker held, and ends its lease."""
 
-from collections.abc import Collection, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import TypeVar
 from uuid import UUID
 
+import asyncpg
+
+from reactor.concurrency import first_of
 from reactor.database import statements
 from reactor.database.connection import Connection
-from reactor.lifecycle.lease import Worker, held, register_worker, retire_worker
+from reactor.database.reconnecting import ReconnectingConnection
+from reactor.lifecycle.lease import held, retire_worker
 from reactor.lifecycle.release import release, release_unstarted
 from reactor.lifecycle.settle import settle
 from reactor.log import get_logger
 from reactor.outcome import Ending, Failed
 
 log = get_logger(__name__)
+Answer = TypeVar("Answer")
 
-Held = Mapping[int, UUID]
+
+class Recovery:
+    """Waits for a database that is away, but not past the deadline of a shutdown: then the lease has to expire."""
+
+    def __init__(self, url: str, pod: str, deadline: Callable[[], Awaitable[None]]) -> None:
+        """`deadline`: returns when there is no time left."""
+        self.is_incomplete = False
+        """Something was not written in time: jobs stay claimed until their worker's lease expires."""
+        self._url = url
+        self._pod = pod
+        self._deadline = deadline
+
+    async def retry(self, operation: Callable[[Connection], Awaitable[Answer]]) -> Answer | None:
+        """None: it was refused, or there was no time left."""
+        connection = ReconnectingConnection(self._url, f"reactor recovery {self._pod}")
+        work = asyncio.create_task(connection.retry(operation))
+        try:
+            await first_of(work, self._deadline())
+            if not work.done():
+                log.error("jobs not released in time; other pods release them when the lease expires")
+                self.is_incomplete = True
+                return None
+            answer, _ = work.result()
+            return answer
+        except asyncpg.PostgresError as error:
+            log.error("recovery failed", error=str(error), sqlstate=error.sqlstate)
+            return None
+        finally:
+            work.cancel()
+            await connection.close()
 
 
 async def after_shutdown(
-    connection: Connection, worker_id: UUID, begun: Collection[UUID], *, fail: bool, counts: str | None = None
+    connection: Connection, worker_id: UUID, started: Collection[UUID], *, fail: bool, counts: str | None = None
 ) -> int:
-    """What had begun is released at no cost, or failed. Returns how many jobs that were.
+    """Releases started jobs without charging an attempt, or fails them. Returns how many.
 
-    `counts`: what the worker has done in all, as JSON, for who looks at it later.
+    `counts`: all that the worker has done, as JSON, to be stored with it.
     """
-    unbegun, interrupted = await _sort(connection, worker_id, begun)
-    await release_unstarted(connection, unbegun)
+    unstarted, interrupted = await _held_by(connection, worker_id, started)
+    await release_unstarted(connection, unstarted)
     if fail:
         failure = Failed("Worker received SIGTERM: the pod was shut down while this job ran.")
         await settle(connection, [Ending(job_id, attempt_id, failure) for job_id, attempt_id in interrupted.items()])
@@ -39,58 +75,38 @@ async def after_shutdown(
 
 
 async def after_crash(
-    connection: Connection, worker_id: UUID, begun: Collection[UUID], blamed: Mapping[UUID, str], why: str
+    connection: Connection, worker_id: UUID, started: Collection[UUID], causes: Mapping[UUID, str], why: str
 ) -> dict[int, UUID]:
-    """What had begun goes back at no cost, too: one of them may have killed the process, but which?
+    """Releases started jobs without charging an attempt: one of them may have killed the process, but which?
 
-    Those that are blamed for it pay. Returns those that ran before when a process died: they are still held, to be run
-    again where they can harm nobody but themselves.
+    `causes`: attempts that are known to have ended the process, and how. Those are charged. Returns the suspects, which
+    ran in an earlier crash too. They stay held, to be run again in quarantine.
     """
-    unbegun, running = await _sort(connection, worker_id, begun)
-    await release_unstarted(connection, unbegun)
-    for deed in set(blamed.values()):
-        guilty = {job_id: attempt_id for job_id, attempt_id in running.items() if blamed.get(attempt_id) == deed}
-        await release(connection, guilty, outcome="crashed", why=deed, free=False)
-    others = {job_id: attempt_id for job_id, attempt_id in running.items() if attempt_id not in blamed}
-    again = {record["id"] for record in await connection.fetch(statements.CRASHED_BEFORE, list(others))}
-    suspects = {job_id: others.pop(job_id) for job_id in again}
+    unstarted, running = await _held_by(connection, worker_id, started)
+    await release_unstarted(connection, unstarted)
+    for cause in set(causes.values()):
+        culprits = {job_id: attempt_id for job_id, attempt_id in running.items() if causes.get(attempt_id) == cause}
+        await release(connection, culprits, outcome="crashed", why=cause, free=False)
+    others = {job_id: attempt_id for job_id, attempt_id in running.items() if attempt_id not in causes}
+    crashed_before = {record["id"] for record in await connection.fetch(statements.CRASHED_BEFORE, list(others))}
+    suspects = {job_id: others.pop(job_id) for job_id in crashed_before}
     await release(connection, others, outcome="crashed", why=why, free=True)
     log.warning(
-        "jobs of a dead worker process put back",
-        unbegun=len(unbegun),
-        begun=sorted(others),
-        blamed=sorted(running.keys() - others.keys() - suspects.keys()),
+        "jobs of a dead worker process released",
+        unstarted=len(unstarted),
+        started=sorted(others),
+        charged=sorted(running.keys() - others.keys() - suspects.keys()),
         quarantined=sorted(suspects),
     )
     return suspects
 
 
-async def into_quarantine(
-    connection: Connection, worker: Worker, lease_seconds: float, jobs: Held, why: str, *, charged: bool
-) -> bool:
-    """Attempts of a dead process go on under a worker that runs one job at a time. Tells whether there are any.
-
-    What is charged with the death costs an attempt, and has failed once none is left.
-    """
-    await register_worker(connection, worker, lease_seconds)
-    job_ids = sorted(jobs)
-    attempt_ids = [jobs[job_id] for job_id in job_ids]
-    records = await connection.fetch(statements.HAND_OVER, job_ids, attempt_ids, worker.id, why, charged)
-    left = {job_id: jobs[job_id] for job_id in jobs.keys() - {record["id"] for record in records}}
-    if charged and left:
-        await release(connection, left, outcome="crashed", why=f"{why} It has no attempt left.", free=False)
-        log.error("job failed: it killed its process in every attempt", jobs=sorted(left))
-    if not records:
-        await retire_worker(connection, worker.id)
-    return bool(records)
-
-
-async def _sort(
-    connection: Connection, worker_id: UUID, begun: Collection[UUID]
+async def _held_by(
+    connection: Connection, worker_id: UUID, started: Collection[UUID]
 ) -> tuple[dict[int, UUID], dict[int, UUID]]:
-    """What the worker holds: what had not begun, and what had."""
-    unbegun: dict[int, UUID] = {}
+    """The jobs that the worker holds: unstarted and started ones."""
+    unstarted: dict[int, UUID] = {}
     running: dict[int, UUID] = {}
     for job_id, attempt_id in (await held(connection, worker_id)).items():
-        (running if attempt_id in begun else unbegun)[job_id] = attempt_id
-    return unbegun, running
+        (running if attempt_id in started else unstarted)[job_id] = attempt_id
+    return unstarted, running

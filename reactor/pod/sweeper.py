@@ -1,4 +1,4 @@
-"""Puts back what dead pods left behind, on every pod, without a leader."""
+"""Releases the jobs of dead pods, on every pod, without a leader."""
 
 import asyncio
 import random
@@ -7,7 +7,7 @@ import asyncpg
 
 from reactor.database import statements
 from reactor.database.connection import Connection
-from reactor.database.reconnecting import Line
+from reactor.database.reconnecting import ReconnectingConnection
 from reactor.log import get_logger
 
 log = get_logger(__name__)
@@ -19,42 +19,42 @@ _JUST_AFTER_SECONDS = 0.05
 
 
 async def sweep(connection: Connection) -> int:
-    """Puts back the jobs of all workers that are dead. Returns how many."""
+    """Releases the jobs of all dead workers. Returns how many."""
     swept = 0
     while True:
         records = await connection.fetch(statements.SWEEP, _BATCH)
         swept += len(records)
         for record in records:
-            log.warning("job of a dead pod put back", job_id=record["id"], state=record["state"])
+            log.warning("job of a dead pod released", job_id=record["id"], state=record["state"])
         if len(records) < _BATCH:
             return swept
 
 
 async def keep_sweeping(url: str, pod: str, longest_pause_seconds: float) -> None:
-    """Until it is cancelled. Wakes when the next lease ends, so that a dead pod's jobs wait no longer than that."""
-    line = Line(url, f"reactor sweep {pod}")
+    """Until it is cancelled. Wakes when the next lease expires, so that a dead pod's jobs wait no longer than that."""
+    connection = ReconnectingConnection(url, f"reactor sweep {pod}")
     next_housekeeping = 0.0
     loop = asyncio.get_running_loop()
     try:
         while True:
             pause = longest_pause_seconds
             try:
-                await line.insist(sweep)
+                await connection.retry(sweep)
                 if loop.time() >= next_housekeeping:
                     next_housekeeping = loop.time() + _HOUSEKEEPING_SECONDS * random.uniform(0.8, 1.2)
-                    await line.insist(_keep_house)
-                lease, _ = await line.insist(lambda connection: connection.fetchval(statements.NEXT_LEASE))
+                    await connection.retry(_keep_house)
+                lease, _ = await connection.retry(lambda c: c.fetchval(statements.NEXT_LEASE))
                 if lease is not None:
                     pause = min(pause, max(lease, 0.0) + _JUST_AFTER_SECONDS)
             except asyncpg.PostgresError as error:
                 log.error("sweep failed", error=str(error), sqlstate=error.sqlstate)
             await asyncio.sleep(pause)
     finally:
-        await line.close()
+        await connection.close()
 
 
 async def _keep_house(connection: Connection) -> None:
-    """Looks for what should not be there; each find is a bug, or somebody's hand in the tables."""
+    """Repairs what should not happen; each find is a bug, or a manual change of the tables."""
     for record in await connection.fetch(statements.UNPARK_SCOPES):
         log.warning("scopes were parked behind nothing", scopes=record["scopes"])
     stuck = [record["id"] for record in await connection.fetch(statements.REPAIR_WAITING, _BATCH)]

@@ -1,4 +1,4 @@
-"""A worker process as its supervisor sees it: started, told what to do, listened to, ended."""
+"""A worker process as its supervisor sees it: starts it, sends commands, receives its reports, ends it."""
 
 import asyncio
 import contextlib
@@ -21,67 +21,69 @@ log = get_logger(__name__)
 
 # A pod may have thousands of job types.
 _LONGEST_MESSAGE = 2**22
-# SIGKILL and SIGTERM come from outside, or from a system that has no memory left and chose somebody.
+# SIGKILL and SIGTERM come from outside, or from a system that is out of memory and chose a victim.
 _OWN_SIGNALS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSYS)
 BLOCKED = "a job ran out of time and blocked it"
 
-_LAST_WORDS_SECONDS = 0.2
+_LAST_REPORTS_SECONDS = 0.2
 
 
-class Child:
-    """Made by `start`. Its process group is its own, so that a Ctrl-C in the terminal reaches the supervisor alone, and
-    what handlers started ends with them."""
+class WorkerProcess:
+    """Created by `start`. It has its own process group, so that Ctrl-C in a terminal reaches only the supervisor, and
+    programs that handlers started end with it."""
 
-    def __init__(self, worker_id: UUID, process: asyncio.subprocess.Process, begun: RunningAttempts) -> None:
+    def __init__(self, worker_id: UUID, process: asyncio.subprocess.Process, running_attempts: RunningAttempts) -> None:
         self.worker_id = worker_id
-        self.begun = begun
+        self.running_attempts = running_attempts
         self.job_types: dict[str, int | None] = {}
         self.ready = asyncio.Event()
-        self.worn = asyncio.Event()
+        self.stuck = asyncio.Event()
         self.done: dict[str, Any] | None = None
-        """What it said when it had done all it was to do."""
+        """Its last report, when it had done everything that it was to do."""
         self.counts: dict[str, Any] = {}
-        """What it has done, as it told us last; empty: it has not told yet."""
+        """As reported last; empty: not yet."""
         self.failure: WorkerNotStarted | None = None
         self.ended_because: str | None = None
-        """Why we ended it; None: it ended by itself."""
+        """Why we ended it; None: we did not."""
         self.started_at = time.monotonic()
+        self.started: dict[UUID, float] = {}
+        """Attempts that were running when it ended, with their deadlines: see `collect`."""
         self._process = process
         self._writer: asyncio.StreamWriter
         self._reading: asyncio.Task[None]
 
     @classmethod
-    async def start(cls, orders: Orders) -> "Child":
-        """`orders` without what belongs to this one process, which is filled in here."""
-        begun = RunningAttempts(orders.concurrency)
+    async def start(cls, orders: Orders) -> "WorkerProcess":
+        running_attempts = RunningAttempts(orders.concurrency)
         ours, theirs = socket.socketpair()
         with theirs:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "reactor.worker.process", str(theirs.fileno())),
-                pass_fds=(theirs.fileno(), begun.descriptor),
+                pass_fds=(theirs.fileno(), running_attempts.descriptor),
                 stdin=asyncio.subprocess.DEVNULL,
                 process_group=0,
             )
-        child = cls(UUID(orders.worker_id), process, begun)
-        reader, child._writer = await asyncio.open_connection(sock=ours, limit=_LONGEST_MESSAGE)
-        child._writer.write(replace(orders, begun_descriptor=begun.descriptor, supervisor_pid=os.getpid()).encode())
-        child._reading = asyncio.create_task(child._read(reader))
-        return child
+        started = cls(UUID(orders.worker_id), process, running_attempts)
+        reader, started._writer = await asyncio.open_connection(sock=ours, limit=_LONGEST_MESSAGE)
+        orders = replace(orders, attempts_descriptor=running_attempts.descriptor, supervisor_pid=os.getpid())
+        started._writer.write(orders.encode())
+        started._reading = asyncio.create_task(started._read(reader))
+        return started
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
     @property
-    def killed_itself(self) -> bool:
-        """Its end is its handlers' doing."""
+    def was_killed_by_a_job(self) -> bool:
+        """As far as is known: not by us, and not because it was done."""
         return self.done is None and self.ended_because in (None, BLOCKED)
 
     @property
-    def broke_itself(self) -> bool:
-        """Nobody else can have done it: it exited, or did something that a process is ended for."""
+    def crashed(self) -> bool:
+        """Certainly by a job: it exited, or did something that a process is killed for."""
         code = self._process.returncode
-        return self.killed_itself and code is not None and (code >= 0 or -code in _OWN_SIGNALS)
+        return self.was_killed_by_a_job and code is not None and (code >= 0 or -code in _OWN_SIGNALS)
 
     @property
     def is_running(self) -> bool:
@@ -92,7 +94,7 @@ class Child:
         """Or needs no listener."""
         return self.counts.get("is_listening", False) is not False
 
-    def tell(self, command: str) -> None:
+    def send(self, command: str) -> None:
         with contextlib.suppress(OSError):
             self._writer.write(command.encode() + b"\n")
 
@@ -103,22 +105,27 @@ class Child:
                 os.killpg(self.pid, signal.SIGKILL)
 
     async def ended(self) -> None:
-        """Until the process is gone, and all it said has been heard."""
+        """Waits until the process is gone and all of its reports are read."""
         await self._process.wait()
-        # What its handlers forked has its end of the socket open too, and would keep us listening.
+        # Programs that its handlers forked have its end of the socket open too, and would keep us reading.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
-        await asyncio.wait([self._reading], timeout=_LAST_WORDS_SECONDS)
+        await asyncio.wait([self._reading], timeout=_LAST_REPORTS_SECONDS)
         self._reading.cancel()
         self._writer.close()
 
-    @property
-    def why(self) -> str:
-        """Why it ended, in words."""
-        return f"The worker process ended: {self.ended_because or self._cause}."
+    def collect(self) -> None:
+        """Reads which attempts were running when it ended. Once, since their memory is freed."""
+        self.started = self.running_attempts.read()
+        self.running_attempts.close()
 
     @property
-    def _cause(self) -> str:
+    def why(self) -> str:
+        """Why it ended, as a sentence."""
+        return f"The worker process ended: {self.ended_because or self._exit}."
+
+    @property
+    def _exit(self) -> str:
         code = self._process.returncode
         assert code is not None
         if code >= 0:
@@ -128,22 +135,23 @@ class Child:
         return f"it was killed by signal {-code}"
 
     def overdue(self) -> set[UUID]:
-        """Attempts that had to end some time ago and did not: the process does not react."""
+        """Attempts that should have ended some time ago and did not: the process does not react."""
         now = time.monotonic()
-        return {attempt_id for attempt_id, deadline in self.begun.read().items() if deadline and deadline < now}
+        attempts = self.running_attempts.read().items()
+        return {attempt_id for attempt_id, deadline in attempts if deadline and deadline < now}
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         with contextlib.suppress(OSError):
             async for line in reader:
-                self._hear(json.loads(line))
+                self._receive(json.loads(line))
 
-    def _hear(self, message: dict[str, Any]) -> None:
+    def _receive(self, message: dict[str, Any]) -> None:
         match message.pop("event"):
             case "ready":
                 self.job_types = message["job_types"]
                 self.ready.set()
-            case "worn":
-                self.worn.set()
+            case "stuck":
+                self.stuck.set()
             case "counts":
                 self.counts = message["counts"]
             case "done":

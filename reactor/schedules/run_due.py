@@ -13,7 +13,7 @@ import asyncpg
 
 from reactor.database import statements
 from reactor.database.connection import Connection
-from reactor.database.reconnecting import SERVER_STOPS, TO_BE_REPEATED
+from reactor.database.failures import is_transient
 from reactor.errors import TimingInvalid
 from reactor.log import get_logger
 from reactor.schedules.cron import Timing, parse_timing
@@ -74,9 +74,9 @@ async def _advance(connection: Connection, schedule: asyncpg.Record) -> bool:
         except asyncpg.LockNotAvailableError:
             log.warning("schedule is locked", schedule=name)
             return False
-        except (*TO_BE_REPEATED, *SERVER_STOPS):
-            raise
         except asyncpg.PostgresError as error:
+            if is_transient(error):
+                raise
             refusal = f"The job of {plan.ticks[-1]:%Y-%m-%d %H:%M:%S %Z} was refused: {error}"
             log.error("job of schedule refused", schedule=name, error=str(error), sqlstate=error.sqlstate)
     last = plan.ticks[-1] if plan.ticks else None

@@ -1,23 +1,61 @@
-"""How much work to claim ahead of the handlers, from how fast they are."""
+"""How many jobs to claim: one for each free slot, and some ahead of handlers that are fast."""
 
-# What an urgent job waits behind at most, and what other pods can't have.
+import asyncio
+
+from reactor.counts import Counts
+from reactor.worker.slots import Slots
+
+# How long an urgent job waits at most behind jobs claimed ahead, which other pods can't take.
 _AHEAD_SECONDS = 0.05
 _MOST_AHEAD = 500
 _WINDOW_SECONDS = 0.1
+_SHORTEST_SPAN_SECONDS = 0.02
 
 
-class Pace:
-    """Jobs a second over the last one or two tenths of a second: those that take longer count as none, and none is
-    claimed ahead of them, so that another pod can have it."""
+class ClaimAhead:
+    """Measures jobs per second over the last one or two tenths of a second. Slower jobs count as none, and none is
+    claimed ahead of them, so that another pod can take it."""
 
-    def __init__(self) -> None:
+    def __init__(self, slots: Slots, counts: Counts, max_jobs: int | None = None) -> None:
+        """`max_jobs`: to claim in all; None: no limit."""
+        self._slots = slots
+        self._counts = counts
+        self._jobs_left = max_jobs
         self._before = (0.0, 0)
         self._latest = (0.0, 0)
+        self._is_short = False
+        self._enough = 1
 
-    def mark(self, now: float, ended: int) -> None:
+    @property
+    def is_used_up(self) -> bool:
+        return self._jobs_left is not None and self._jobs_left <= 0
+
+    def limit(self) -> int:
+        """How many jobs to claim now; less than 1: none."""
+        limit = self._slots.free + self.ahead()
+        return limit if self._jobs_left is None else min(limit, self._jobs_left)
+
+    def is_worthwhile(self) -> bool:
+        """Whether to claim now. One free slot is enough where jobs take long; where they are fast, many share a
+        claim."""
+        ahead = self.ahead()
+        self._enough = max(1, ahead // 2) - ahead
+        self._is_short = self._slots.free < self._enough
+        return not self._is_short
+
+    def is_worthwhile_again(self) -> bool:
+        """Whether a claim has become worthwhile since `is_worthwhile` said no: cheap enough for the end of each job."""
+        return self._is_short and self._slots.free >= self._enough
+
+    def claimed(self, jobs: int) -> None:
+        if self._jobs_left is not None:
+            self._jobs_left -= jobs
+        now = asyncio.get_running_loop().time()
         if now - self._latest[0] >= _WINDOW_SECONDS:
-            self._before, self._latest = self._latest, (now, ended)
+            self._before, self._latest = self._latest, (now, self._counts.ended)
 
-    def ahead(self, now: float, ended: int) -> int:
-        since, before = self._before
-        return min(_MOST_AHEAD, int((ended - before) / max(now - since, 0.02) * _AHEAD_SECONDS))
+    def ahead(self) -> int:
+        """How many more jobs than free slots."""
+        since, ended = self._before
+        span = max(asyncio.get_running_loop().time() - since, _SHORTEST_SPAN_SECONDS)
+        return min(_MOST_AHEAD, int((self._counts.ended - ended) / span * _AHEAD_SECONDS))

@@ -1,67 +1,79 @@
-"""What becomes due by itself: scheduled jobs that are to be made ready, and schedules that are to insert theirs."""
+"""Work that becomes due at a time: scheduled jobs become ready, and schedules insert their jobs."""
 
 import asyncio
 
 import asyncpg
 
 from reactor.database import statements
-from reactor.database.reconnecting import Line
+from reactor.database.reconnecting import ReconnectingConnection
+from reactor.database.wakeups import NEVER, Reason, Timings, Wakeups
 from reactor.log import get_logger
 from reactor.schedules.run_due import run_due
 
 log = get_logger(__name__)
 
-NEVER = float("inf")
 _PROMOTION_BATCH = 1000
 _PROMOTION_PAUSE_SECONDS = 0.1
-_TICK_AGAIN_SECONDS = 5.0
+_REFUSED_PAUSE_SECONDS = 5.0
 
 
-class Calendar:
-    """Knows when to ask the database next, by the event loop's clock. What is heard while it asks moves that up."""
+class ScheduledJobs:
+    """Makes jobs ready whose `run_after` has passed."""
 
-    def __init__(self, line: Line, *, longest_pause: float, has_schedules: bool) -> None:
-        self.next_promotion = 0.0
-        self.next_tick = 0.0 if has_schedules else NEVER
-        self._line = line
-        self._longest_pause = longest_pause
+    def __init__(self, connection: ReconnectingConnection) -> None:
+        self.next_at = 0.0
+        """When to ask the database next, by the event loop's clock."""
+        self._connection = connection
         self._promoted_at = 0.0
 
-    def on_bell(self) -> None:
-        """Perhaps it is a scheduled job; but not every ring is worth a look."""
-        self.next_promotion = min(self.next_promotion, self._promoted_at + _PROMOTION_PAUSE_SECONDS)
+    def notify(self) -> None:
+        """A new job may be a scheduled one; but not every notification is worth a statement."""
+        self.next_at = min(self.next_at, self._promoted_at + _PROMOTION_PAUSE_SECONDS)
 
-    def promote_now(self) -> None:
-        self.next_promotion = 0.0
-
-    def tick_now(self) -> None:
-        self.next_tick = 0.0
+    def check_now(self) -> None:
+        self.next_at = 0.0
 
     async def promote(self) -> int:
-        """Scheduled jobs that are due become ready. Tells how many."""
+        """Makes due jobs ready, if it is time. Returns how many."""
         loop = asyncio.get_running_loop()
-        if loop.time() < self.next_promotion:
+        if loop.time() < self.next_at:
             return 0
-        self.next_promotion = NEVER  # what rings while we ask stays rung
-        record, _ = await self._line.insist(
+        self.next_at = NEVER  # before the statement: a notification during it brings this forward
+        record, _ = await self._connection.retry(
             lambda connection: connection.fetchrow(statements.PROMOTE_DUE, _PROMOTION_BATCH)
         )
         assert record is not None
-        moved, later = record
+        promoted, seconds_to_next = record
         now = self._promoted_at = loop.time()
-        if moved == _PROMOTION_BATCH:
-            self.next_promotion = now
-        elif later is not None:
-            self.next_promotion = min(self.next_promotion, now + later)
-        return int(moved)
+        if promoted == _PROMOTION_BATCH:
+            self.next_at = now
+        elif seconds_to_next is not None:
+            self.next_at = min(self.next_at, now + seconds_to_next)
+        return int(promoted)
 
-    async def tick(self) -> None:
-        """Schedules that are due insert their jobs."""
-        self.next_tick = NEVER  # what rings while we ask stays rung
-        try:
-            pause, _ = await self._line.insist(run_due)
-        except asyncpg.PostgresError as error:
-            # Claims go on all the same.
-            log.error("schedules can't be run", error=str(error), sqlstate=error.sqlstate)
-            pause = _TICK_AGAIN_SECONDS
-        self.next_tick = min(self.next_tick, asyncio.get_running_loop().time() + min(pause, self._longest_pause))
+
+class Schedules:
+    """Inserts the jobs of recurring schedules when they are due."""
+
+    def __init__(self, connection: ReconnectingConnection, longest_pause: float) -> None:
+        self._connection = connection
+        self._longest_pause = longest_pause
+        self._next_at = 0.0
+        self._wakeups = Wakeups(Timings(), due_at=lambda: self._next_at)
+
+    def notify(self) -> None:
+        """A schedule was changed."""
+        self._wakeups.notify()
+
+    def stop(self) -> None:
+        self._wakeups.stop()
+
+    async def run(self) -> None:
+        """Until it is stopped or cancelled."""
+        while Reason.STOPPED not in await self._wakeups.next():
+            try:
+                pause, _ = await self._connection.retry(run_due)
+            except asyncpg.PostgresError as error:
+                log.error("schedules failed", error=str(error), sqlstate=error.sqlstate)
+                pause = _REFUSED_PAUSE_SECONDS
+            self._next_at = asyncio.get_running_loop().time() + min(pause, self._longest_pause)

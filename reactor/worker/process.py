@@ -1,4 +1,4 @@
-"""A worker process: what the supervisor starts. Runs handlers, takes orders, and ends with its supervisor."""
+"""The worker process that the supervisor starts: runs handlers, obeys commands, and ends with its supervisor."""
 
 import asyncio
 import contextlib
@@ -23,20 +23,20 @@ from reactor.handlers.registry import default, load
 from reactor.lifecycle.lease import Worker, register_worker
 from reactor.log import configure_logging, get_logger
 from reactor.schedules.declaration import declare
-from reactor.worker.claim_loop import Plan, Runner
+from reactor.worker.claim_loop import ClaimLoop, WorkerOptions
 from reactor.worker.running_attempts import RunningAttempts
 
 log = get_logger(__name__)
 
 ORPHANED = 70
 """The exit code of a worker whose supervisor has gone."""
-_TELL_SECONDS = 1.0
+_REPORT_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Orders:
-    """All that a worker process needs to know, sent to it as the first line: addresses hold passwords, and other users
-    can read a command line."""
+    """Everything that a worker process needs to know. Sent over its socket and not on its command line, which other
+    users can read: addresses contain passwords."""
 
     app: str
     worker_id: str
@@ -44,11 +44,12 @@ class Orders:
     queues: tuple[str, ...]
     concurrency: int
     lease_seconds: float
-    plan: Plan
-    begun_descriptor: int
-    supervisor_pid: int
+    options: WorkerOptions
     log_level: str
     log_as_json: bool
+    attempts_descriptor: int = -1
+    """Of the memory in which it notes its running attempts; the supervisor sets this and the next for each process."""
+    supervisor_pid: int = -1
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self)).encode() + b"\n"
@@ -56,88 +57,90 @@ class Orders:
     @classmethod
     def decode(cls, line: bytes) -> "Orders":
         values = json.loads(line)
-        return cls(**values | {"plan": Plan(**values["plan"]), "queues": tuple(values["queues"])})
+        return cls(**values | {"options": WorkerOptions(**values["options"]), "queues": tuple(values["queues"])})
 
 
 class Process:
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._lines = control.makefile("rb")
-        self._begun: RunningAttempts | None = None
 
     def main(self) -> int:
         orders = Orders.decode(self._lines.readline())
         _end_with(orders.supervisor_pid)
         configure_logging(orders.log_level, as_json=orders.log_as_json)
         try:
-            runner = self._prepare(orders)
-            _spare_the_collector()
-            _run(self._work(orders, runner))
+            claim_loop = self._prepare(orders)
+            _relax_the_collector()
+            _run(self._work(orders, claim_loop))
         except ReactorError as error:
-            self._tell("failed", message=error.message, remedy=error.remedy, exit_code=error.exit_code)
+            self._send("failed", message=error.message, remedy=error.remedy, exit_code=error.exit_code)
             return error.exit_code
         except BaseException:
-            log.exception("worker process broke")
+            log.exception("internal error in worker process")
             return 1
-        self._tell("done", failed=runner.counts.failed, counts=runner.summary())
-        if runner.is_worn:
-            # A thread that does not end would keep the interpreter from ending.
+        self._send("done", failed=claim_loop.counts.failed, counts=claim_loop.summary())
+        if claim_loop.is_stuck:
+            # A thread that does not end would keep the interpreter from exiting.
             logging.shutdown()
             os._exit(0)
         return 0
 
-    def _prepare(self, orders: Orders) -> Runner:
+    def _prepare(self, orders: Orders) -> ClaimLoop:
         try:
             registry = load(orders.app)
         except ReactorError:
             raise
         except Exception as error:
-            log.exception("the app can't be imported")
+            log.exception("import of the app failed")
             raise AppInvalid(
                 orders.app, f"importing it raised {type(error).__name__}: {error}", "The traceback is in the log."
             ) from error
         worker = Worker(orders.pod, registry.job_types, orders.queues, orders.concurrency, UUID(orders.worker_id))
-        return Runner(orders.plan, registry, worker, RunningAttempts(orders.concurrency, orders.begun_descriptor))
+        running_attempts = RunningAttempts(orders.concurrency, orders.attempts_descriptor)
+        return ClaimLoop(orders.options, registry, worker, running_attempts)
 
-    async def _work(self, orders: Orders, runner: Runner) -> None:
+    async def _work(self, orders: Orders, claim_loop: ClaimLoop) -> None:
         loop = asyncio.get_running_loop()
-        if not orders.plan.inherits:
-            async with connect(orders.plan.url, name=f"reactor register {orders.pod}", prepares=False) as connection:
-                await register_worker(connection, runner.worker, orders.lease_seconds)
+        if not orders.options.inherits:
+            name = f"reactor register {orders.pod}"
+            async with connect(orders.options.url, name=name, prepares=False) as connection:
+                await register_worker(connection, claim_loop.worker, orders.lease_seconds)
                 await declare(connection, default.schedules)
-        self._tell("ready", job_types=dict(runner.worker.job_types))
-        runner.on_worn = lambda: self._wear_out(runner)
-        commands: dict[bytes, Callable[[], None]] = {b"stop": runner.stop, b"interrupt": runner.interrupt}
-        threading.Thread(target=self._obey, args=(loop, commands), daemon=True, name="reactor orders").start()
-        telling = asyncio.create_task(self._keep_telling(runner))
+        self._send("ready", job_types=dict(claim_loop.worker.job_types))
+        claim_loop.on_stuck = lambda: self._on_stuck(claim_loop)
+        commands: dict[bytes, Callable[[], None]] = {b"stop": claim_loop.stop, b"interrupt": claim_loop.interrupt}
+        threading.Thread(target=self._obey, args=(loop, commands), daemon=True, name="reactor commands").start()
+        reporting = asyncio.create_task(self._report_counts(claim_loop))
         try:
-            await runner.run()
+            await claim_loop.run()
         finally:
-            telling.cancel()
+            reporting.cancel()
 
-    async def _keep_telling(self, runner: Runner) -> None:
-        """What it has done, for the heartbeat to store. A supervisor that does not read must not hold us up."""
-        told = None
-        room = select.poll()
-        room.register(self._control, select.POLLOUT)
+    async def _report_counts(self, claim_loop: ClaimLoop) -> None:
+        """For the heartbeat to store. A supervisor that does not read must not block this process."""
+        reported = None
+        writable = select.poll()
+        writable.register(self._control, select.POLLOUT)
         while True:
-            if (summary := runner.summary()) != told and room.poll(0):
-                self._tell("counts", counts=summary)
-                told = summary
-            await asyncio.sleep(_TELL_SECONDS)
+            if (summary := claim_loop.summary()) != reported and writable.poll(0):
+                self._send("counts", counts=summary)
+                reported = summary
+            await asyncio.sleep(_REPORT_SECONDS)
 
-    def _wear_out(self, runner: Runner) -> None:
-        self._tell("worn")
-        runner.stop()
+    def _on_stuck(self, claim_loop: ClaimLoop) -> None:
+        """The supervisor starts another process; this one ends when its other jobs have."""
+        self._send("stuck")
+        claim_loop.stop()
 
     def _obey(self, loop: asyncio.AbstractEventLoop, commands: dict[bytes, Callable[[], None]]) -> None:
-        """In a thread, so that a blocked event loop does not outlive the supervisor."""
+        """In a thread, so that a process with a blocked event loop does not outlive the supervisor."""
         for line in self._lines:
-            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(commands[line.strip()])
         os._exit(ORPHANED)
 
-    def _tell(self, event: str, **facts: Any) -> None:
+    def _send(self, event: str, **facts: Any) -> None:
         with contextlib.suppress(OSError):
             self._control.sendall(json.dumps({"event": event} | facts).encode() + b"\n")
 
@@ -152,8 +155,8 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
             runner.run(work)
 
 
-def _spare_the_collector() -> None:
-    """Thousands of jobs a second are many short-lived objects, none of them in a cycle: looking for cycles after every
+def _relax_the_collector() -> None:
+    """Thousands of jobs a second make many short-lived objects, none of them in a cycle. Looking for cycles after every
     700 of them, and through all modules now and then, took a tenth of the time."""
     gc.collect()
     gc.freeze()
@@ -161,7 +164,7 @@ def _spare_the_collector() -> None:
 
 
 def _end_with(supervisor_pid: int) -> None:
-    """The end of the control socket says it too, but to a thread, which waits while C code holds the interpreter."""
+    """The end of the control socket ends it too, but through a thread, which waits while C code holds the GIL."""
     if sys.platform == "linux":
         set_parent_death_signal = 1
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
@@ -170,7 +173,7 @@ def _end_with(supervisor_pid: int) -> None:
 
 
 def main() -> None:
-    # Signals are the supervisor's. Handled and not ignored: what handlers start would inherit that they are ignored.
+    # Signals are for the supervisor. Handled and not ignored: programs that handlers start would inherit SIG_IGN.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     descriptor = int(sys.argv[1])

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from reactor.counts import Counts
 from reactor.database.connection import Connection
-from reactor.database.reconnecting import Line
+from reactor.database.reconnecting import ReconnectingConnection
 from reactor.error_text import describe
 from reactor.handlers.attempt import Services, Stop
 from reactor.handlers.registry import Registry
@@ -53,7 +53,7 @@ class Slots:
         registry: Registry,
         running: RunningAttempts,
         counts: Counts,
-        connection: Line,
+        connection: ReconnectingConnection,
         pool: Pool,
         resources: Mapping[str, Any],
     ) -> None:

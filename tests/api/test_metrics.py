@@ -191,7 +191,7 @@ async def test_unchanged_counts_are_not_written(
         await until(lambda: reactor.is_well)
 
         async def is_stored() -> bool:
-            return await stored(connection) == [json.loads(json.dumps(reactor._runner.summary()))]
+            return await stored(connection) == [json.loads(json.dumps(reactor._claim_loop.summary()))]
 
         async def has_beaten(since: datetime) -> bool:
             return bool(await connection.fetchval("select heartbeat_at - $1 > '0.5 s' from reactor.workers", since))
@@ -199,12 +199,12 @@ async def test_unchanged_counts_are_not_written(
         async def writes_nothing() -> bool:
             """False: the counts changed during the check, by the polls after the start."""
             await until(is_stored)
-            before = reactor._runner.summary()
+            before = reactor._claim_loop.summary()
             await connection.execute("update reactor.workers set counts = null")
             beat = await connection.fetchval("select heartbeat_at from reactor.workers")
             await until(lambda: has_beaten(beat))
             written = await stored(connection)
-            if before != reactor._runner.summary():
+            if before != reactor._claim_loop.summary():
                 return False
             assert written == []
             return True

@@ -22,6 +22,7 @@ from reactor.database.migrate import migrate
 from reactor.embedded import start_embedded
 from reactor.feed.cursor import Cursor, parse
 from reactor.feed.feed import Feed
+from reactor.feed.poller import Poller, Timings
 from reactor.feed.subscriptions import Batch, Reader, Sign
 from reactor.lifecycle.lease import Worker
 from reactor.settings import read_settings
@@ -374,15 +375,15 @@ async def test_five_hundred_readers_of_a_pipeline_share_the_polls_of_one(
         joined = [feed.join(pipeline_id, None) for _ in range(readers)]
         firsts = await asyncio.gather(*(given(reader) for reader in joined))
         assert len({id(first) for first in firsts}) == 1, "all readers share one batch"
-        before = feed.desks["pipelines"].ticks
+        before = feed.pollers["pipelines"].ticks
         for number in range(10):
             await connection.execute("update reactor.jobs set attempts = $2 where id = $1", job_id, number)
             batches = await asyncio.gather(*(given(reader) for reader in joined))
             assert len({id(batch) for batch in batches}) == 1
-        questions = feed.desks["pipelines"].ticks - before
+        questions = feed.pollers["pipelines"].ticks - before
         for reader in joined:
             feed.leave(reader)
-        assert (feed.readers, feed.desks["pipelines"].topics) == (0, {})
+        assert (feed.readers, feed.pollers["pipelines"].topics) == (0, {})
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         return questions / 10
@@ -397,11 +398,11 @@ async def test_a_flood_of_forged_notifications_causes_few_polls(feed: Feed, conn
     await insert(connection, pipeline_id)
     reader = feed.join(pipeline_id, None)
     await given(reader)
-    began, before = time.monotonic(), feed.desks["pipelines"].ticks
+    began, before = time.monotonic(), feed.pollers["pipelines"].ticks
     for number in range(2000):
         await connection.execute("select pg_notify('reactor_feed', $1)", f"{number} " + "x" * 5000)
     elapsed = time.monotonic() - began
-    assert feed.desks["pipelines"].ticks - before <= elapsed / 0.05 + 5
+    assert feed.pollers["pipelines"].ticks - before <= elapsed / 0.05 + 5
 
 
 async def test_a_feed_without_readers_does_not_poll(feed: Feed, connection: Connection) -> None:
@@ -409,7 +410,7 @@ async def test_a_feed_without_readers_does_not_poll(feed: Feed, connection: Conn
     for _ in range(20):
         await insert(connection, pipeline_id)
     await asyncio.sleep(0.3)
-    assert [desk.ticks for desk in feed.desks.values()] == [0, 0]
+    assert [poller.ticks for poller in feed.pollers.values()] == [0, 0]
 
 
 # Slow clients
@@ -495,8 +496,8 @@ async def test_a_stream_that_is_reset_ends_if_its_pipeline_was_pruned(
         assert (await anext(events)).kind == "snapshot"
         await connection.execute("delete from reactor.jobs")
         assert state.streams.feed
-        desk = state.streams.feed.desks["pipelines"]
-        desk._start_over(list(desk.topics[pipeline_id].readers), "for a test")
+        poller = state.streams.feed.pollers["pipelines"]
+        poller.start_over(list(poller.topics[pipeline_id].readers), "for a test")
         async with asyncio.timeout(10):
             assert [event async for event in events] == []
         await until(lambda: state.streams.count == 0)
@@ -617,15 +618,15 @@ async def test_a_stream_sends_stale_and_fresh_events(
     connection: Connection, database: str, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Clients and metrics can see whether the data is current."""
-    monkeypatch.setattr("reactor.feed.poller._STALE_SECONDS", 0.3)
+    monkeypatch.setattr(Poller, "timings", Timings(stale_seconds=0.3))
     pipeline_id = uuid4()
     await insert(connection, pipeline_id)
-    for path, desk in ((path_of(pipeline_id), "pipelines"), ("/v1/events", "overview")):
+    for path, poller in ((path_of(pipeline_id), "pipelines"), ("/v1/events", "overview")):
         # Keep-alives are rare here: the events must not depend on them.
         server = serving(database, stream_keepalive_seconds=60.0)
         async with server as (address, state), open_stream(address, path) as response:
             assert state.streams.feed is not None
-            asks = state.streams.feed.desks[desk]
+            asks = state.streams.feed.pollers[poller]
             events = read_events(response)
             await next_of(events, "snapshot")
             async with connection.transaction():
@@ -643,12 +644,12 @@ async def test_a_slow_poll_does_not_delay_the_next_one_for_long(
     feed: Feed, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its readers have received `fresh`, so their data has to be current."""
-    monkeypatch.setattr("reactor.feed.poller._LONGEST_GAP_SECONDS", 0.2)
+    monkeypatch.setattr(Poller, "timings", Timings(stale_seconds=60.0, longest_gap_seconds=0.2))
     pipeline_id = uuid4()
     await insert(connection, pipeline_id)
     reader = feed.join(pipeline_id, None)
     await given(reader)
-    feed.desks["pipelines"]._took = 3600.0
+    feed.pollers["pipelines"].took_seconds = 3600.0
     await insert(connection, pipeline_id)
     async with asyncio.timeout(20):
         assert (await given(reader)).changes
@@ -670,9 +671,9 @@ async def test_a_failover_resets_open_streams(feed: Feed, connection: Connection
     await insert(connection, pipeline_id)
     reader = feed.join(pipeline_id, None)
     await given(reader)
-    desk = feed.desks["pipelines"]
-    assert desk._tip is not None
-    desk._tip = Cursor("0ther", desk._tip.snapshot)
+    poller = feed.pollers["pipelines"]
+    assert poller.tip is not None
+    poller.tip = Cursor("0ther", poller.tip.snapshot)
     await insert(connection, pipeline_id)
     batch = await given(reader)
     assert (batch.is_snapshot, "failed over" in batch.reset) == (True, True)
@@ -685,9 +686,9 @@ async def test_a_reader_being_reset_gets_stale_at_once_and_fresh_after_the_snaps
     """As in a failover that takes several tries."""
     pipeline_id = uuid4()
     await insert(connection, pipeline_id)
-    reader, desk = feed.join(pipeline_id, None), feed.desks["pipelines"]
+    reader, poller = feed.join(pipeline_id, None), feed.pollers["pipelines"]
     await given(reader)
-    ask, is_asked, is_back = desk._line.once, asyncio.Event(), asyncio.Event()
+    ask, is_asked, is_back = poller.connection.once, asyncio.Event(), asyncio.Event()
 
     async def once(question: Any) -> Any:
         if reader.reset:
@@ -695,16 +696,16 @@ async def test_a_reader_being_reset_gets_stale_at_once_and_fresh_after_the_snaps
             await is_back.wait()
         return await ask(question)
 
-    monkeypatch.setattr(desk._line, "once", once)
+    monkeypatch.setattr(poller.connection, "once", once)
     waiting = asyncio.create_task(reader.next())
-    assert desk._tip is not None
-    desk._tip = Cursor("0ther", desk._tip.snapshot)
-    desk.ring()
+    assert poller.tip is not None
+    poller.tip = Cursor("0ther", poller.tip.snapshot)
+    poller.notify()
     async with asyncio.timeout(20):
         await is_asked.wait()
-        desk._show(Sign.STALE)
+        poller.show(Sign.STALE)
         assert await waiting is Sign.STALE
-        desk._show(Sign.FRESH)
+        poller.show(Sign.FRESH)
         is_back.set()
         assert (await given(reader)).is_snapshot
         assert await reader.next() is Sign.FRESH
@@ -805,6 +806,6 @@ async def test_the_viewer_role_can_run_the_feeds_statement(
     await connection.execute("set role reactor_viewer")
     pipeline_id = uuid4()
     feed = Feed(database, database)
-    desk = feed.desks["pipelines"]
-    rows = await connection.fetch(desk._statement, None, [], [pipeline_id], [None])
+    poller = feed.pollers["pipelines"]
+    rows = await connection.fetch(poller.statement, None, [], [pipeline_id], [None])
     assert len(rows) == 1

@@ -1,4 +1,4 @@
-"""Connections, and what people are told when there is none."""
+"""Connections, and the errors when there is none."""
 
 import socket
 from urllib.parse import urlsplit
@@ -48,12 +48,12 @@ async def test_sqlalchemys_spelling_of_a_url_works_too(database: str) -> None:
         assert await connection.fetchval("select 1") == 1
 
 
-async def test_a_missing_database_is_told_with_a_remedy(server: str) -> None:
+async def test_a_missing_database_is_reported_with_a_remedy(server: str) -> None:
     with pytest.raises(DatabaseUnreachable, match="createdb nowhere"):
         await open_connection(with_database(server, "nowhere"), name="test")
 
 
-async def test_a_server_that_is_down_is_told_with_a_remedy() -> None:
+async def test_a_server_that_is_down_is_reported_with_a_remedy() -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
@@ -75,7 +75,7 @@ async def test_a_url_that_is_none_is_refused(url: str) -> None:
         await open_connection(url, name="test", timeout_seconds=2)
 
 
-async def test_a_refused_login_is_told_with_a_remedy(server: str) -> None:
+async def test_a_refused_login_is_reported_with_a_remedy(server: str) -> None:
     """A user without LOGIN stands in for a wrong password, which a server that trusts its socket never asks for."""
     name = f"reactor_test_{uuid4().hex[:8]}"
     async with connect(server, name="test") as admin:

@@ -183,7 +183,7 @@ def test_the_preparation_can_be_read_by_psql(server: str) -> None:
 
 
 def test_alembic_knows_the_same_revisions() -> None:
-    """Which are told by their files' names elsewhere, since Alembic takes half a second to import."""
+    """Elsewhere they are read from the file names, since Alembic takes half a second to import."""
     scripts = ScriptDirectory(str(assets.folder("migrations")))
     assert [script.revision for script in scripts.walk_revisions()][::-1] == known_revisions()
     assert scripts.get_current_head() == newest_revision()

@@ -1,11 +1,26 @@
-"""The line: one owner's connection, opened again whenever the server went away."""
+"""A connection that is opened again whenever the server went away."""
 
 import asyncio
+from typing import Any
+from urllib.parse import urlsplit
 
+import asyncpg
 import pytest
+from structlog.testing import capture_logs
 
-from reactor.database.connection import Connection
-from reactor.database.reconnecting import Line
+from reactor.database import reconnecting
+from reactor.database.connection import Connection, connect
+from reactor.database.reconnecting import ReconnectingConnection
+from reactor.database.retry import Backoff, RetryPolicy
+from reactor.log import get_logger
+
+
+@pytest.fixture
+def logged(monkeypatch: pytest.MonkeyPatch) -> Any:
+    # A new one: another test may have had this logger keep its configuration.
+    monkeypatch.setattr(reconnecting, "log", get_logger(reconnecting.__name__))
+    with capture_logs() as events:
+        yield events
 
 
 @pytest.mark.parametrize("turns", range(4))
@@ -13,13 +28,97 @@ async def test_a_server_that_says_goodbye_between_two_statements_is_called_again
     database: str, connection: Connection, turns: int
 ) -> None:
     """A restart, or pg_terminate_backend: its goodbye may be unread, half read or read by the next statement."""
-    line = Line(database, "victim")
+    victim = ReconnectingConnection(database, "victim")
     for _ in range(5):
-        pid, _ = await line.insist(lambda c: c.fetchval("select pg_backend_pid()"))
+        pid, _ = await victim.retry(lambda c: c.fetchval("select pg_backend_pid()"))
         await connection.execute(f"select pg_terminate_backend({pid})")
         for _ in range(turns):
             await asyncio.sleep(0)
-        answer, lost = await line.insist(lambda c: c.fetchval("select 1"))
+        answer, maybe_done = await victim.retry(lambda c: c.fetchval("select 1"))
         assert answer == 1
-        assert isinstance(lost, bool)
-    await line.close()
+        assert isinstance(maybe_done, bool)
+    await victim.close()
+
+
+async def test_a_lost_connection_is_retried_and_may_have_done_its_work(
+    database: str, logged: list[dict[str, Any]]
+) -> None:
+    victim, tries = ReconnectingConnection(database, "victim"), 0
+
+    async def end_the_session_once(connection: Connection) -> int:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            await connection.execute("select pg_terminate_backend(pg_backend_pid())")
+        answer: int = await connection.fetchval("select 7")
+        return answer
+
+    assert await victim.retry(end_the_session_once) == (7, True)
+    assert tries == 2
+    assert [event["event"] for event in logged] == ["database lost", "database back"]
+    await victim.close()
+
+
+@pytest.mark.parametrize("arguments", [("not a number",), (2**40,), (1, 2)])
+async def test_a_wrong_argument_raises_at_once_and_is_logged_as_our_bug(
+    database: str, logged: list[dict[str, Any]], arguments: tuple[Any, ...]
+) -> None:
+    victim, tries = ReconnectingConnection(database, "victim"), 0
+
+    async def wrong(connection: Connection) -> None:
+        nonlocal tries
+        tries += 1
+        await connection.execute("select $1::int", *arguments)
+
+    with pytest.raises((asyncpg.InterfaceError, asyncpg.DataError)):
+        async with asyncio.timeout(20):
+            await victim.retry(wrong)
+    assert tries == 1
+    assert [(event["event"], event["log_level"]) for event in logged] == [
+        ("internal error in a database operation", "error")
+    ]
+    assert await victim.retry(lambda c: c.fetchval("select 1")) == (1, False), "it can still be used"
+    await victim.close()
+
+
+async def test_a_refused_statement_raises_at_once(database: str, logged: list[dict[str, Any]]) -> None:
+    victim = ReconnectingConnection(database, "victim")
+    with pytest.raises(asyncpg.DivisionByZeroError):
+        await victim.retry(lambda c: c.execute("select 1/0"))
+    assert logged == []
+    await victim.close()
+
+
+async def test_an_outage_is_logged_once_however_many_tasks_wait(
+    server: str, database: str, logged: list[dict[str, Any]]
+) -> None:
+    async with connect(server, name="operator") as operator:
+        shared = ReconnectingConnection(database, "shared")
+        name = urlsplit(database).path.lstrip("/")
+        await operator.execute(f"alter database {name} with allow_connections false")
+        waiting = [asyncio.create_task(shared.retry(lambda c: c.fetchval("select 7"))) for _ in range(3)]
+        await asyncio.wait(waiting, timeout=0.5)
+        assert [event["event"] for event in logged] == ["database lost"]
+        await operator.execute(f"alter database {name} with allow_connections true")
+        assert await asyncio.gather(*waiting) == [(7, False)] * 3, "nothing was sent while it was away"
+        assert [event["event"] for event in logged] == ["database lost", "database back"]
+        await shared.close()
+
+
+async def test_tasks_that_share_it_take_turns(database: str) -> None:
+    shared = ReconnectingConnection(database, "shared")
+
+    async def slow(connection: Connection) -> int:
+        answer: int = await connection.fetchval("select 7 from pg_sleep(0.01)")
+        return answer
+
+    assert await asyncio.gather(*(shared.retry(slow) for _ in range(5))) == [(7, False)] * 5
+    await shared.close()
+
+
+def test_pauses_double_up_to_the_longest_and_start_again_after_a_success() -> None:
+    backoff = Backoff(RetryPolicy(first_seconds=0.1, longest_seconds=0.5))
+    for expected in (0.1, 0.2, 0.4, 0.5, 0.5):
+        assert expected / 2 <= backoff.next_seconds() <= expected * 1.5
+    backoff.reset()
+    assert backoff.next_seconds() <= 0.15

@@ -32,7 +32,7 @@ async def states(connection: Connection) -> dict[str, int]:
 
 
 async def test_a_committed_row_is_run(start_pod: StartPod, connection: Connection, row: Row, until: Until) -> None:
-    """Guarantee 1, in the simplest case: without a poller, so the bell brings it."""
+    """Guarantee 1, in the simplest case: without a poll, so the notification brings it."""
     await start_pod(POLL_SECONDS=0)
     job_id = await insert(connection, "noop")
     await until(lambda: _is(row, job_id, "completed"))
@@ -142,7 +142,7 @@ async def test_a_dead_pods_jobs_run_again_within_the_lease(
     )
 
 
-async def test_a_job_that_kills_its_process_fails_and_its_neighbours_lose_nothing(
+async def test_a_job_that_kills_its_process_fails_and_its_neighbours_are_not_charged(
     start_pod: StartPod, connection: Connection, row: Row, until: Until
 ) -> None:
     """Guarantee 6: poison."""
@@ -162,10 +162,10 @@ async def test_a_job_that_kills_its_process_fails_and_its_neighbours_lose_nothin
     assert attempts == 1
 
 
-async def test_a_job_that_ends_its_process_alone_pays_at_once(
+async def test_a_job_that_ends_its_process_alone_is_charged_at_once(
     start_pod: StartPod, connection: Connection, row: Row, marks: Marks, until: Until
 ) -> None:
-    """Guarantee 6: there is nobody else who could have done it."""
+    """Guarantee 6: no other job can be the cause."""
     killer = await insert(connection, "exit", max_attempts=1)
     await start_pod()
     await until(lambda: _is(row, killer, "failed"))
@@ -176,7 +176,7 @@ async def test_a_job_that_ends_its_process_alone_pays_at_once(
 async def test_a_zombie_changes_nothing_and_is_stopped(
     start_pod: StartPod, connection: Connection, marks: Marks, row: Row, until: Until
 ) -> None:
-    """F6, F7: a pod that was frozen for longer than its lease wakes up to find its job somebody else's."""
+    """F6, F7: a pod that was frozen for longer than its lease wakes up after another pod took its job."""
     await connection.execute("create table ledger (job_id bigint)")
     frozen = await start_pod(LEASE_SECONDS=20, HEARTBEAT_SECONDS=1)
     job_id = await insert(connection, "slow_ledger")
@@ -243,7 +243,7 @@ async def test_a_handler_that_blocks_its_loop_for_ever_is_ended_at_its_timeout(
     assert (await row(neighbour))["attempts"] == 1
 
 
-async def test_two_pods_of_one_name_are_told_apart(
+async def test_two_pods_of_one_name_are_distinguished(
     start_pod: StartPod, connection: Connection, marks: Marks, until: Until
 ) -> None:
     """P4: the same hostname twice, and a name used again after a restart, are different incarnations."""
@@ -297,13 +297,13 @@ async def test_once_ends_after_a_handler_that_committed_its_own_end(
 ) -> None:
     await connection.execute("create table ledger (job_id bigint)")
     job_id = await insert(connection, "slow_ledger", payload='{"seconds": 1}')
-    # Nothing else would make it look: it takes stock every 30 s.
+    # Nothing else would wake it: it reconciles every 30 s.
     pod = await start_pod("--once", ready=False, POLL_SECONDS=0, HEARTBEAT_SECONDS=30)
     assert await pod.exit_code(within_seconds=25) == 0
     assert (await row(job_id))["state"] == "completed"
 
 
-async def test_once_tells_of_a_failure(start_pod: StartPod, connection: Connection) -> None:
+async def test_once_reports_a_failure(start_pod: StartPod, connection: Connection) -> None:
     await insert(connection, "noop")
     await insert(connection, "fails")
     pod = await start_pod("--once", ready=False)

@@ -16,9 +16,9 @@ from reactor.database.connection import Connection, connect
 from reactor.handlers.transaction import Transaction
 from reactor.job import JobState
 from reactor.testing import run_until_idle
-from reactor.worker.claim_loop import Runner
+from reactor.worker.claim_loop import ClaimLoop
 
-Running = Callable[..., AbstractAsyncContextManager[Runner]]
+Running = Callable[..., AbstractAsyncContextManager[ClaimLoop]]
 Events = list[MutableMapping[str, Any]]
 
 

@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from reactor.database.connection import Connection, connect
-from reactor.database.reconnecting import Line
+from reactor.database.reconnecting import ReconnectingConnection
 from reactor.lifecycle.batch_writer import BatchWriter
 
 Until = Callable[..., Awaitable[Any]]
@@ -17,7 +17,7 @@ Until = Callable[..., Awaitable[Any]]
 class Numbers(BatchWriter[int, set[int]]):
     """Marks rows of a table as written; 13 is refused by a constraint."""
 
-    def __init__(self, connection: Line) -> None:
+    def __init__(self, connection: ReconnectingConnection) -> None:
         super().__init__(connection, lambda: None)
         self.waiting: list[int] = []
         self.batches: list[list[int]] = []
@@ -61,7 +61,7 @@ async def writer(database: str, connection: Connection) -> AsyncIterator[Numbers
         "create table numbers (n int primary key, state text, check (state is null or n <> 13));"
         "insert into numbers select n from generate_series(1, 20) n"
     )
-    line = Line(database, "test")
+    line = ReconnectingConnection(database, "test")
     yield Numbers(line)
     await line.close()
 

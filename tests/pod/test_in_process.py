@@ -26,7 +26,7 @@ async def insert(connection: Connection, job_type: str = "work") -> int:
 
 @pytest.fixture
 def began(database: str, registry: Registry) -> list[int]:
-    """The jobs whose handlers have begun: `work` ends at once, `wait` only when it is told to, `block` after two
+    """The jobs whose handlers have started: `work` ends at once, `wait` only on request, `block` after two
     heartbeats."""
     began: list[int] = []
 
@@ -132,7 +132,7 @@ async def test_it_runs_in_an_asgi_lifespan(
         await until(lambda: began == [job_id])
 
 
-async def test_mistakes_are_told(database: str, registry: Registry, began: list[int]) -> None:
+async def test_mistakes_are_reported(database: str, registry: Registry, began: list[int]) -> None:
     with pytest.raises(SettingsInvalid, match="REACTOR_DATABASE_URL"):
         Reactor()
     with pytest.raises(SettingsInvalid, match="half"):

@@ -1,13 +1,12 @@
-"""What becomes of a worker's jobs after it has ended, by what each of them had come to."""
+"""What happens to the jobs of a worker that ended: unstarted, started, or known to have killed it."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
-from uuid import uuid4
 
 from reactor.database.connection import Connection
 from reactor.lifecycle.claim import claim
 from reactor.lifecycle.lease import Worker
-from reactor.pod.recovery import after_crash, after_shutdown, into_quarantine
+from reactor.pod.recovery import after_crash, after_shutdown
 
 Row = Callable[[int], Awaitable[dict[str, Any]]]
 
@@ -24,10 +23,8 @@ async def history(connection: Connection) -> list[tuple[int, str]]:
     return [(row["job_id"], row["outcome"]) for row in rows]
 
 
-async def test_what_had_not_begun_goes_back_as_if_nothing_had_been(
-    connection: Connection, worker: Worker, row: Row
-) -> None:
-    """However often: only what ran is bounded in its free releases."""
+async def test_unstarted_jobs_are_released_without_a_trace(connection: Connection, worker: Worker, row: Row) -> None:
+    """However often: only the free releases of started jobs are limited."""
     for _ in range(12):
         [job_id] = await claimed(connection, worker, 1) or [0]
         assert await after_shutdown(connection, worker.id, (), fail=True) == 0
@@ -49,7 +46,7 @@ async def test_after_a_shutdown_what_ran_is_released_or_failed(
     assert await connection.fetchval("select ended_at is not null from reactor.workers")
 
 
-async def test_after_a_crash_nobody_pays_the_first_time(connection: Connection, worker: Worker, row: Row) -> None:
+async def test_no_job_is_charged_for_the_first_crash(connection: Connection, worker: Worker, row: Row) -> None:
     held = await claimed(connection, worker, 2)
     ran, _ = held
     assert await after_crash(connection, worker.id, [held[ran]], {}, "it died") == {}
@@ -57,7 +54,7 @@ async def test_after_a_crash_nobody_pays_the_first_time(connection: Connection, 
     assert await history(connection) == [(ran, "crashed")]
 
 
-async def test_who_ran_in_two_crashes_is_a_suspect_and_stays_held(
+async def test_a_job_that_ran_in_two_crashes_is_a_suspect_and_stays_held(
     connection: Connection, worker: Worker, row: Row
 ) -> None:
     [(job_id, first)] = (await claimed(connection, worker, 1)).items()
@@ -68,42 +65,9 @@ async def test_who_ran_in_two_crashes_is_a_suspect_and_stays_held(
     assert (await row(job_id))["state"] == "running"
 
 
-async def test_who_blocked_its_process_pays(connection: Connection, worker: Worker, row: Row) -> None:
+async def test_a_job_that_blocked_its_process_is_charged(connection: Connection, worker: Worker, row: Row) -> None:
     held = await claimed(connection, worker, 2)
     blocking, _ = held
     await after_crash(connection, worker.id, held.values(), {held[blocking]: "It blocked."}, "it was ended")
     assert [(await row(n))["attempts"] for n in held] == [1, 0]
     assert "blocked" in (await row(blocking))["error"]
-
-
-async def test_the_quarantine_takes_over_what_is_still_the_dead_attempts(
-    connection: Connection, worker: Worker, row: Row
-) -> None:
-    """F5: under a new fence, at no cost; what is not that attempt's any more is left alone."""
-    held = await claimed(connection, worker, 2)
-    mine, taken = held
-    await connection.execute("update reactor.jobs set attempt_id = $2 where id = $1", taken, uuid4())
-    before = await row(taken)
-    ward = Worker("pod-1", {"work": None})
-    assert await into_quarantine(connection, ward, 60, held, "it died", charged=False)
-    after = await row(mine)
-    assert (after["worker_id"], after["attempts"], after["state"]) == (ward.id, 1, "running")
-    assert after["attempt_id"] not in held.values()
-    assert await row(taken) == before
-    assert await history(connection) == [(mine, "crashed")]
-
-
-async def test_a_killer_pays_for_each_deed_and_fails_with_the_last(
-    connection: Connection, worker: Worker, row: Row
-) -> None:
-    held = await claimed(connection, worker, 1)
-    [job_id] = held
-    for paid in (2, 3):
-        ward = Worker("pod-1", {"work": None})
-        assert await into_quarantine(connection, ward, 60, held, "It killed.", charged=True)
-        held = {job_id: (await row(job_id))["attempt_id"]}
-        assert (await row(job_id))["attempts"] == paid
-    assert not await into_quarantine(connection, Worker("pod-1", {}), 60, held, "It killed.", charged=True)
-    failed = await row(job_id)
-    assert (failed["state"], failed["attempts"]) == ("failed", 3)
-    assert "no attempt left" in failed["error"]

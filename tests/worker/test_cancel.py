@@ -152,7 +152,7 @@ async def test_claims_whose_client_is_gone_are_given_back(
     """Guarantee 1: a claim may commit although its answer is lost; 200 times, at every moment of it."""
     worker: Worker
     async with Reactor(database, registry=work.registry, queues=["others"], heartbeat_seconds=0.3) as reactor:
-        worker = reactor._runner.worker
+        worker = reactor._claim_loop.worker
         await connection.execute("insert into reactor.jobs (job_type) select 'work' from generate_series(1, 400)")
         lost = 0
         for n in range(200):

@@ -22,11 +22,11 @@ from reactor.job import JobState
 from reactor.lifecycle.claim import claim_one
 from reactor.lifecycle.lease import Worker
 from reactor.testing import run_until_idle
-from reactor.worker.claim_loop import Runner
+from reactor.worker.claim_loop import ClaimLoop
 from reactor.worker.slots import Slots, Timings
 
 Row = Callable[[int], Awaitable[dict[str, Any]]]
-Running = Callable[..., AbstractAsyncContextManager[Runner]]
+Running = Callable[..., AbstractAsyncContextManager[ClaimLoop]]
 Events = list[MutableMapping[str, Any]]
 
 
@@ -808,7 +808,7 @@ async def test_a_thread_that_does_not_listen_is_given_up_and_keeps_its_scope(
         async with running() as runner:
             stuck = await bench.submit(job_type="deaf", scope="s")
             await eventually(lambda: _is(bench, stuck, "failed"))
-            assert runner.is_worn
+            assert runner.is_stuck
             after = await bench.row(stuck)
             assert "did not end within 0.05 s" in after["error"]
             assert after["worker_id"] == runner.worker.id

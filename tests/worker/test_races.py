@@ -4,19 +4,19 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from reactor import Context, Job, Registry, SyncContext
 from reactor.database.connection import Connection, connect
-from reactor.database.reconnecting import Line
+from reactor.database.reconnecting import ReconnectingConnection
+from reactor.database.wakeups import NEVER
 from reactor.lifecycle.claim import claim_one
 from reactor.pod.in_process import Reactor
 from reactor.schedules.run_due import run_due
 from reactor.testing import run_until_idle
-from reactor.worker.due_times import NEVER, Calendar
+from reactor.worker.due_times import ScheduledJobs
 
 Row = Callable[[int], Awaitable[dict[str, Any]]]
 Until = Callable[..., Awaitable[Any]]
@@ -86,17 +86,17 @@ async def test_a_scheduled_job_of_which_no_notification_came_is_run(
 
     async with Reactor(database, registry=registry, poll_seconds=0.2) as reactor:
         await until(lambda: reactor.is_well and reactor.counts.polls > 1)
-        await connection.execute("set session_replication_role = replica")  # no trigger, no bell
+        await connection.execute("set session_replication_role = replica")  # no trigger, no notification
         job_id = await connection.fetchval(
             "insert into reactor.jobs (job_type, run_after) values ('work', now() + interval '0.5 s') returning id"
         )
         await until(lambda: _is(row, job_id, "completed"))
 
 
-async def test_a_handler_that_is_told_to_stop_again_while_it_rolls_back_is_not_forgotten(
+async def test_a_handler_that_is_stopped_again_while_it_rolls_back_is_not_forgotten(
     database: str, connection: Connection, row: Row, until: Until
 ) -> None:
-    """Its place is free afterwards, and its job runs again."""
+    """Its slot is free afterwards, and its job runs again."""
     registry = Registry()
     reactor: Reactor
 
@@ -109,14 +109,14 @@ async def test_a_handler_that_is_told_to_stop_again_while_it_rolls_back_is_not_f
         try:
             await asyncio.sleep(60)
         finally:
-            asyncio.get_running_loop().call_soon(reactor._runner._crew.interrupt)
+            asyncio.get_running_loop().call_soon(reactor._claim_loop.slots.interrupt)
 
     async with Reactor(database, registry=registry, concurrency=1, grace_seconds=0) as reactor:
         job_id = await insert(connection)
         await until(lambda: _is(row, job_id, "completed"))
 
 
-async def test_an_attempt_that_is_taken_before_its_first_step_gives_its_place_and_scope_free(
+async def test_an_attempt_that_loses_its_job_before_it_starts_frees_its_slot_and_scope(
     database: str, connection: Connection, row: Row, until: Until
 ) -> None:
     registry = Registry()
@@ -126,25 +126,25 @@ async def test_an_attempt_that_is_taken_before_its_first_step_gives_its_place_an
 
     async with Reactor(database, registry=registry, concurrency=1, grace_seconds=0) as reactor:
         await until(lambda: reactor.is_well)
-        crew = reactor._runner._crew
-        take = crew.take
+        slots = reactor._claim_loop.slots
+        take = slots.take
 
         def take_and_lose(jobs: list[Job]) -> None:
             take(jobs)
             if jobs:
-                crew.take = take  # type: ignore[method-assign]
-                crew.lose({job.attempt_id for job in jobs})
+                slots.take = take  # type: ignore[method-assign]
+                slots.lose({job.attempt_id for job in jobs})
 
-        crew.take = take_and_lose  # type: ignore[method-assign,assignment]
+        slots.take = take_and_lose  # type: ignore[method-assign,assignment]
         await insert(connection)
         await until(lambda: reactor.counts.stale == 1)
-        assert crew.free == 1
+        assert slots.free == 1
 
 
-async def test_a_cancelled_job_that_had_not_begun_gives_its_scope_free(
+async def test_a_cancelled_job_that_had_not_started_frees_its_scope(
     database: str, connection: Connection, row: Row, until: Until
 ) -> None:
-    """It was claimed ahead, and waited for a place."""
+    """It was claimed ahead, and waited for a slot."""
     registry = Registry()
     let_go = asyncio.Event()
 
@@ -155,22 +155,22 @@ async def test_a_cancelled_job_that_had_not_begun_gives_its_scope_free(
     @registry.register("quick")
     async def quick(job: Job) -> None: ...
 
-    # So that no stock-taking can put it right meanwhile.
+    # So that no reconciliation repairs it meanwhile.
     async with Reactor(database, registry=registry, concurrency=1, grace_seconds=0, heartbeat_seconds=30) as reactor:
         await until(lambda: reactor.is_well)
-        reactor._runner._ahead = lambda: 5  # type: ignore[method-assign]
+        reactor._claim_loop.claim_ahead.ahead = lambda: 5  # type: ignore[method-assign]
         async with connection.transaction():
             await insert(connection)
             waits = await insert(connection, scope="s")
-        await until(lambda: reactor._runner._crew.waiting == 1)
+        await until(lambda: reactor._claim_loop.slots.waiting == 1)
         await cancel(connection, waits)
-        await until(lambda: not reactor._runner._crew.waiting)
+        await until(lambda: not reactor._claim_loop.slots.waiting)
         let_go.set()
         next_one = await insert(connection, "quick", scope="s")
         await until(lambda: _is(row, next_one, "completed"))
 
 
-async def test_a_bell_that_rings_while_there_is_no_place_is_heard_when_there_is_one(
+async def test_a_notification_while_no_slot_is_free_is_kept_until_one_is(
     database: str, connection: Connection, row: Row, until: Until
 ) -> None:
     registry = Registry()
@@ -181,19 +181,19 @@ async def test_a_bell_that_rings_while_there_is_no_place_is_heard_when_there_is_
         await let_go.wait()
 
     ahead = 5
-    # So that neither a poll nor a stock-taking wakes it meanwhile.
+    # So that neither a poll nor a reconciliation helps meanwhile.
     async with Reactor(
         database, registry=registry, concurrency=1, poll_seconds=0, grace_seconds=0, heartbeat_seconds=30
     ) as reactor:
         await until(lambda: reactor.is_well)
-        reactor._runner._ahead = lambda: ahead  # type: ignore[method-assign]
+        reactor._claim_loop.claim_ahead.ahead = lambda: ahead  # type: ignore[method-assign]
         async with connection.transaction():
             for _ in range(3):
                 await insert(connection)
-        await until(lambda: reactor._runner._crew.waiting == 2)
+        await until(lambda: reactor._claim_loop.slots.waiting == 2)
         ahead = 0  # they were quick, and are slow now
         heard = reactor.counts.wakes
-        await asyncio.sleep(0.05)  # the bell of the last three is silent for 10 ms
+        await asyncio.sleep(0.05)  # the notification of the last three silences others for 10 ms
         last = await insert(connection)
         await until(lambda: reactor.counts.wakes > heard)
         await asyncio.sleep(0.1)
@@ -201,39 +201,37 @@ async def test_a_bell_that_rings_while_there_is_no_place_is_heard_when_there_is_
         await until(lambda: _is(row, last, "completed"))
 
 
-async def test_what_rings_while_due_jobs_are_made_ready_is_looked_at_again(
-    database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    line = Line(database, "test")
-    calendar = Calendar(line, longest_pause=NEVER, has_schedules=False)
-    ask = line.insist
+async def test_a_notification_while_due_jobs_are_made_ready_causes_another_check(database: str) -> None:
+    class Notified(ReconnectingConnection):
+        async def retry(self, operation: Any) -> Any:
+            answer = await super().retry(operation)
+            if is_armed:
+                scheduled_jobs.notify()
+            return answer
 
-    async def ask_and_ring(operation: Any) -> Any:
-        answer = await ask(operation)
-        calendar.on_bell()
-        return answer
-
-    assert await calendar.promote() == 0
-    assert calendar.next_promotion == NEVER, "there is nothing to be made ready"
-    calendar.promote_now()
-    monkeypatch.setattr(line, "insist", ask_and_ring)
-    assert await calendar.promote() == 0
-    assert calendar.next_promotion < NEVER
-    await line.close()
+    is_armed, connection = False, Notified(database, "test")
+    scheduled_jobs = ScheduledJobs(connection)
+    assert await scheduled_jobs.promote() == 0
+    assert scheduled_jobs.next_at == NEVER, "there is nothing to be made ready"
+    scheduled_jobs.check_now()
+    is_armed = True
+    assert await scheduled_jobs.promote() == 0
+    assert scheduled_jobs.next_at < NEVER
+    await connection.close()
 
 
-async def test_a_schedule_that_changes_while_schedules_are_looked_at_is_looked_at_again(
+async def test_a_schedule_that_changes_while_schedules_run_is_run_again(
     database: str, monkeypatch: pytest.MonkeyPatch, until: Until
 ) -> None:
-    looks, rung_at, is_armed = 0, 0, False
+    runs, notified_at, is_armed = 0, 0, False
 
-    async def look_and_ring(connection: Connection) -> float:
-        nonlocal looks, rung_at, is_armed
+    async def run_and_notify(connection: Connection) -> float:
+        nonlocal runs, notified_at, is_armed
         pause = await run_due(connection)
-        looks += 1
+        runs += 1
         if is_armed:
-            is_armed, rung_at = False, looks
-            reactor._runner._on_schedules("")
+            is_armed, notified_at = False, runs
+            reactor._claim_loop.schedules.notify()
         return pause
 
     registry = Registry()
@@ -243,16 +241,16 @@ async def test_a_schedule_that_changes_while_schedules_are_looked_at_is_looked_a
 
     async with Reactor(database, registry=registry, poll_seconds=0, grace_seconds=0) as reactor:
         await until(lambda: reactor.is_well)
-        monkeypatch.setattr("reactor.worker.due_times.run_due", look_and_ring)
-        reactor._runner._on_schedules("")
-        await until(lambda: looks)
-        await asyncio.sleep(0.1)  # the looks of the start are over
+        monkeypatch.setattr("reactor.worker.due_times.run_due", run_and_notify)
+        reactor._claim_loop.schedules.notify()
+        await until(lambda: runs)
+        await asyncio.sleep(0.1)  # the runs of the start are over
         is_armed = True
-        reactor._runner._on_schedules("")
-        await until(lambda: 0 < rung_at < looks)
+        reactor._claim_loop.schedules.notify()
+        await until(lambda: 0 < notified_at < runs)
 
 
-async def test_progress_on_a_row_that_somebody_has_locked_holds_up_nobody_else(
+async def test_progress_on_a_locked_row_delays_no_other_job(
     database: str, connection: Connection, row: Row, until: Until
 ) -> None:
     registry = Registry()
@@ -358,7 +356,7 @@ async def test_a_handlers_transaction_may_rest_however_often_its_connection_was_
     assert len(began) == 2
 
 
-async def test_an_embedded_reactor_can_be_left_before_it_has_begun(database: str) -> None:
+async def test_an_embedded_reactor_can_be_left_before_it_has_started(database: str) -> None:
     registry = Registry()
 
     @registry.register("work")
@@ -373,7 +371,7 @@ async def test_an_embedded_reactor_can_be_left_before_it_has_begun(database: str
         pass
 
 
-async def test_what_is_claimed_while_it_is_being_stopped_does_not_begin(
+async def test_jobs_claimed_while_it_is_being_stopped_do_not_start(
     database: str, connection: Connection, row: Row, until: Until
 ) -> None:
     registry = Registry()
@@ -394,7 +392,7 @@ async def test_what_is_claimed_while_it_is_being_stopped_does_not_begin(
         job_id = await insert(connection)
         await until(lambda: _waits_for_a_lock(connection))
         reactor._stopping = True  # or another incarnation would run it
-        reactor._runner.interrupt()
+        reactor._claim_loop.interrupt()
         await lock.rollback()
         await until(lambda: reactor._running.done())
     after = await row(job_id)
@@ -410,7 +408,7 @@ async def _waits_for_a_lock(connection: Connection) -> bool:
     return found
 
 
-async def test_a_context_is_of_no_use_after_its_attempt(
+async def test_a_context_is_closed_after_its_attempt(
     database: str, connection: Connection, row: Row, until: Until
 ) -> None:
     """Else a transaction that is opened then would stay open for ever."""
@@ -440,7 +438,7 @@ async def test_a_context_is_of_no_use_after_its_attempt(
         await until(lambda: _no_transaction_is_open(connection))
 
 
-async def test_whatever_a_handler_raises_or_returns_ends_its_attempt(
+async def test_anything_that_a_handler_raises_or_returns_ends_its_attempt(
     database: str, connection: Connection, row: Row, until: Until
 ) -> None:
     """And no other's."""
@@ -486,7 +484,7 @@ async def test_whatever_a_handler_raises_or_returns_ends_its_attempt(
         assert (await row(beside))["attempts"] == 1
 
 
-async def test_a_worker_with_a_handler_that_was_given_up_ends_as_soon_as_that_is_written(
+async def test_a_worker_with_an_abandoned_handler_ends_as_soon_as_that_is_written(
     database: str, connection: Connection, row: Row, until: Until
 ) -> None:
     registry = Registry()
@@ -496,22 +494,22 @@ async def test_a_worker_with_a_handler_that_was_given_up_ends_as_soon_as_that_is
     def work(job: Job, ctx: SyncContext) -> None:
         let_go.wait()
 
-    # So that no stock-taking wakes it meanwhile.
+    # So that no reconciliation helps meanwhile.
     async with Reactor(database, registry=registry, concurrency=1, grace_seconds=30, heartbeat_seconds=30) as reactor:
-        running = reactor._runner
-        running.on_worn = running.stop
+        running = reactor._claim_loop
+        running.on_stuck = running.stop
         job_id = await insert(connection)
         await until(lambda: _is(row, job_id, "failed"))
-        await until(lambda: reactor._runner is not running)
+        await until(lambda: reactor._claim_loop is not running)
         let_go.set()
         leaving = time.monotonic()
     assert time.monotonic() - leaving < 20
 
 
-async def test_a_stock_taking_does_not_give_back_what_is_being_given_up(
+async def test_a_reconciliation_does_not_release_what_is_being_abandoned(
     database: str, connection: Connection, row: Row, until: Until
 ) -> None:
-    """Guarantee 5: its scope stays held, for its thread still runs. The settler is busy with a row that is locked."""
+    """Guarantee 5: its scope stays held, for its thread still runs. The batch writer is busy with a locked row."""
     registry = Registry()
     let_go = threading.Event()
     is_locked = asyncio.Event()
@@ -538,7 +536,9 @@ async def test_a_stock_taking_does_not_give_back_what_is_being_given_up(
                 job_id = await insert(connection, scope="s")
 
                 async def is_pending_again() -> bool:
-                    await connection.execute("select pg_notify('reactor_cancel', $1)", str(reactor._runner.worker.id))
+                    await connection.execute(
+                        "select pg_notify('reactor_cancel', $1)", str(reactor._claim_loop.worker.id)
+                    )
                     now = await row(job_id)
                     return bool(now["state"] == "pending" and now["locked_at"])
 
@@ -549,10 +549,10 @@ async def test_a_stock_taking_does_not_give_back_what_is_being_given_up(
             let_go.set()
 
 
-async def test_a_stock_taking_does_not_give_back_what_is_being_claimed_by_its_id(
+async def test_a_reconciliation_does_not_release_what_is_being_claimed_by_its_id(
     database: str, connection: Connection, row: Row, until: Until, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Guarantee 5: its handler would run with its scope free, and somebody else's beside it."""
+    """Guarantee 5: its handler would run while its scope is free for another job."""
     states: list[str] = []
 
     @registry.register("work")
@@ -560,33 +560,24 @@ async def test_a_stock_taking_does_not_give_back_what_is_being_claimed_by_its_id
         states.append((await row(job.id))["state"])
 
     async with Reactor(database, registry=registry, queues=["elsewhere"], poll_seconds=0, grace_seconds=0) as reactor:
-        taking = reactor._runner
-        take_stock = taking._take_stock
-        has_begun, has_ended = asyncio.Event(), asyncio.Event()
+        reconciling: list[asyncio.Task[None]] = []
 
-        async def claim_while_stock_is_taken(*arguments: Any) -> Job | None:
+        async def claim_during_a_reconciliation(*arguments: Any) -> Job | None:
             job = await claim_one(*arguments)
-            taking._on_cancel(str(taking.worker.id))
-            await has_begun.wait()
-            with suppress(TimeoutError):  # it waits for us, as it should
-                await asyncio.wait_for(has_ended.wait(), 0.3)
+            reconciling.append(asyncio.create_task(reactor._claim_loop.reconciliation.reconcile()))
+            await asyncio.wait(reconciling, timeout=0.3)  # it waits for us, as it should
             return job
 
-        async def tell_of_stock() -> None:
-            has_begun.set()
-            await take_stock()
-            has_ended.set()
-
-        monkeypatch.setattr("reactor.worker.claim_loop.claim_one", claim_while_stock_is_taken)
-        monkeypatch.setattr(taking, "_take_stock", tell_of_stock)
+        monkeypatch.setattr("reactor.worker.claim_loop.claim_one", claim_during_a_reconciliation)
         assert await reactor.run_job(await insert(connection, scope="s")) == "completed"
+        await asyncio.gather(*reconciling)
     assert states == ["running"]
 
 
-async def test_progress_that_the_database_refuses_is_its_own_jobs_affair(
+async def test_progress_that_the_database_refuses_fails_only_its_own_job(
     database: str, connection: Connection, row: Row, registry: Registry
 ) -> None:
-    """Whatever is refused, by a trigger of somebody's say, must not end the worker that all of them share."""
+    """A refusal, by a user's trigger for example, must not end the worker that all jobs share."""
     await connection.execute(
         "create function refuse() returns trigger language plpgsql as $$ begin raise 'not here'; end $$;"
         "create trigger refuse before update of progress on reactor.jobs for each row "

@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 
-import asyncpg
 from asyncpg import Record
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import choose_encoder
@@ -14,7 +13,7 @@ from starlette.responses import Response
 
 from reactor import __version__
 from reactor.database.connection import Connection
-from reactor.database.reconnecting import CONNECTION_LOST, SERVER_STOPS
+from reactor.database.failures import DRIVER_ERRORS, Failure, classify, summary
 from reactor.errors import ReactorError, TooMuchToCount
 from reactor.log import get_logger
 from reactor.queries.gauges import vitals, worker_counts, workload
@@ -81,8 +80,10 @@ async def _query(state: AppState) -> list[Measure]:
                     is_complete = False
                 text = "Whether this part of the database metrics was read in time."
                 measures.append(Measure("reactor_scrape_part_up", text, "gauge", is_complete, {"part": part}))
-    except (ReactorError, asyncpg.PostgresError, *CONNECTION_LOST, *SERVER_STOPS) as error:
-        log.warning("database metrics omitted", error=str(error).partition("\n")[0] or type(error).__name__)
+    except (ReactorError, *DRIVER_ERRORS) as error:
+        if classify(error) is Failure.BUG:
+            raise
+        log.warning("database metrics omitted", error=summary(error))
         is_up = False
     measures.append(Measure("reactor_database_up", "Whether the database responded.", "gauge", is_up))
     return measures

@@ -14,7 +14,7 @@ def stream_metrics(streams: Streams) -> Iterator[Measure]:
         return
     text = "Whether the feed receives notifications; 0: it polls only."
     yield Measure("reactor_feed_listening", text, "gauge", feed.is_listening)
-    for name, poller in feed.desks.items():
+    for name, poller in feed.pollers.items():
         labels = {"stream": name}
         text = "Database polls of the feed, each for all open streams."
         yield Measure("reactor_feed_ticks", text, "counter", poller.ticks, labels)

@@ -6,9 +6,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from reactor.database.connection import connect
-from reactor.database.reconnecting import CONNECTION_LOST
+from reactor.database.failures import DRIVER_ERRORS, is_transient, summary
 from reactor.database.revision import check_revision
-from reactor.errors import DatabaseUnreachable, ReactorError
+from reactor.errors import ReactorError
 from reactor.log import get_logger
 from reactor_http.cache import CachedValue
 from reactor_http.state import AppState
@@ -50,9 +50,10 @@ class Readiness:
                 asyncio.timeout(seconds),
             ):
                 return {"database": "ok", "schema": await check_revision(connection)}
-        except (DatabaseUnreachable, *CONNECTION_LOST) as error:
-            reason = str(error).partition("\n")[0] or type(error).__name__
-            log.warning("health check failed: database unreachable", error=reason)
-            return {"database": "unreachable"}
-        except ReactorError as error:
-            return {"database": error.message}
+        except (ReactorError, *DRIVER_ERRORS) as error:
+            if is_transient(error):
+                log.warning("health check failed: database unreachable", error=summary(error))
+                return {"database": "unreachable"}
+            if isinstance(error, ReactorError):
+                return {"database": error.message}
+            raise

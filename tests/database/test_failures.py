@@ -1,0 +1,116 @@
+"""Which errors of the driver mean a lost database, and which a mistake of ours."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import asyncpg
+import pytest
+
+from reactor.database.connection import Connection, connect, open_pool
+from reactor.database.failures import Failure, classify, is_server_failure
+from reactor.database.refusals import refusals_explained
+from reactor.errors import ConnectionLost, DatabaseRefused, DatabaseUnreachable, SchemaUnknown
+
+
+async def raised_by(operation: Callable[[], Awaitable[Any]]) -> BaseException:
+    try:
+        await operation()
+    except Exception as error:
+        return error
+    raise AssertionError("it raised nothing")
+
+
+Operation = Callable[[Connection], Awaitable[Any]]
+
+
+async def twice_at_once(connection: Connection) -> None:
+    await asyncio.gather(connection.execute("select pg_sleep(0.1)"), connection.execute("select 1"))
+
+
+async def end_a_transaction_twice(connection: Connection) -> None:
+    transaction = connection.transaction()
+    await transaction.start()
+    await transaction.commit()
+    await transaction.commit()
+
+
+@pytest.mark.parametrize(
+    ("operation", "failure"),
+    [
+        (lambda c: c.execute("select $1::int", "not a number"), Failure.BUG),
+        (lambda c: c.execute("select $1::int", 2**40), Failure.BUG),
+        (lambda c: c.execute("select $1::int", 1, 2), Failure.BUG),
+        (twice_at_once, Failure.BUG),
+        (end_a_transaction_twice, Failure.BUG),
+        (lambda c: c.execute("select 1/0"), Failure.REFUSED),
+        (lambda c: c.execute("selec 1"), Failure.REFUSED),
+        (lambda c: c.execute("select pg_terminate_backend(pg_backend_pid())"), Failure.LOST),
+    ],
+)
+async def test_what_a_connection_raises_is_classified_by_what_happened(
+    database: str, operation: Operation, failure: Failure
+) -> None:
+    async with connect(database, name="victim") as connection:
+        error = await raised_by(lambda: operation(connection))
+    # The server may report its shutdown before the connection is gone.
+    allowed = {failure, Failure.UNAVAILABLE} if failure is Failure.LOST else {failure}
+    assert classify(error) in allowed, repr(error)
+
+
+async def test_a_closed_connection_and_a_closed_pool_are_lost(database: str) -> None:
+    async with connect(database, name="victim") as connection:
+        transaction = connection.transaction()
+        await transaction.start()
+        connection.terminate()
+        assert classify(await raised_by(lambda: connection.execute("select 1"))) is Failure.LOST
+        assert classify(await raised_by(transaction.rollback)) is Failure.LOST
+    pool = await open_pool(database, name="victim", size=1)
+    pooled = await pool.acquire()
+    transaction = pooled.transaction()
+    await transaction.start()
+    await pool.release(pooled)
+    assert classify(await raised_by(transaction.commit)) is Failure.LOST
+    pool.terminate()
+    assert classify(await raised_by(lambda: pool.acquire())) is Failure.LOST
+
+
+@pytest.mark.parametrize(
+    ("error", "failure"),
+    [
+        (DatabaseUnreachable("there", "it is away", "Start it"), Failure.UNREACHABLE),
+        (ConnectionLost("gone"), Failure.LOST),
+        (SchemaUnknown("9999"), Failure.REFUSED),
+        (TimeoutError(), Failure.LOST),
+        (ConnectionResetError(), Failure.LOST),
+        (asyncpg.InternalClientError("confused"), Failure.LOST),
+        (asyncpg.AdminShutdownError("goodbye"), Failure.UNAVAILABLE),
+        (asyncpg.TooManyConnectionsError("full"), Failure.UNAVAILABLE),
+        (asyncpg.ReadOnlySQLTransactionError("standby"), Failure.UNAVAILABLE),
+        (asyncpg.DeadlockDetectedError("crossed"), Failure.REPEATABLE),
+        (asyncpg.SerializationError("crossed"), Failure.REPEATABLE),
+        (asyncpg.UniqueViolationError("there is one"), Failure.REFUSED),
+        (KeyError("name"), Failure.BUG),
+        (asyncio.CancelledError(), Failure.BUG),
+    ],
+)
+def test_errors_are_classified(error: BaseException, failure: Failure) -> None:
+    assert classify(error) is failure
+
+
+def test_a_handlers_own_connection_errors_are_not_the_servers() -> None:
+    """Its HTTP client raises OSError too: that must not run it again for nothing."""
+    assert not is_server_failure(ConnectionResetError())
+    assert not is_server_failure(asyncpg.InterfaceError("connection is closed"))
+    wrapped = RuntimeError("from a library")
+    wrapped.__cause__ = asyncpg.DeadlockDetectedError("crossed")
+    assert is_server_failure(wrapped)
+
+
+async def test_a_value_that_the_driver_cannot_encode_is_refused_and_not_a_lost_connection(
+    connection: Connection,
+) -> None:
+    with pytest.raises(DatabaseRefused, match="can't store a value"), refusals_explained():
+        await connection.execute("select $1::int", 2**40)
+    with pytest.raises(asyncpg.InterfaceError), refusals_explained():
+        await connection.execute("select $1::int", 1, 2)

@@ -1,0 +1,57 @@
+"""Suspects of crashes run alone, and the culprit is charged."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import uuid4
+
+from reactor.database.connection import Connection
+from reactor.lifecycle.claim import claim
+from reactor.lifecycle.lease import Worker
+from reactor.pod.quarantine import hand_over
+
+Row = Callable[[int], Awaitable[dict[str, Any]]]
+
+
+async def claimed(connection: Connection, worker: Worker, count: int) -> dict[int, Any]:
+    await connection.execute(
+        "insert into reactor.jobs (job_type) select 'work' from generate_series(1, $1::int)", count
+    )
+    return {job.id: job.attempt_id for job in await claim(connection, worker, count)}
+
+
+async def history(connection: Connection) -> list[tuple[int, str]]:
+    rows = await connection.fetch("select job_id, outcome from reactor.attempts order by 1, ended_at")
+    return [(row["job_id"], row["outcome"]) for row in rows]
+
+
+async def test_the_quarantine_takes_over_what_the_dead_attempts_still_hold(
+    connection: Connection, worker: Worker, row: Row
+) -> None:
+    """F5: under a new fence, not charged; jobs that are not those attempts' any more are left alone."""
+    held = await claimed(connection, worker, 2)
+    mine, taken = held
+    await connection.execute("update reactor.jobs set attempt_id = $2 where id = $1", taken, uuid4())
+    before = await row(taken)
+    worker_of_one = Worker("pod-1", {"work": None})
+    assert await hand_over(connection, worker_of_one, 60, held, "it died", charged=False)
+    after = await row(mine)
+    assert (after["worker_id"], after["attempts"], after["state"]) == (worker_of_one.id, 1, "running")
+    assert after["attempt_id"] not in held.values()
+    assert await row(taken) == before
+    assert await history(connection) == [(mine, "crashed")]
+
+
+async def test_a_culprit_is_charged_for_each_crash_and_fails_with_the_last(
+    connection: Connection, worker: Worker, row: Row
+) -> None:
+    held = await claimed(connection, worker, 1)
+    [job_id] = held
+    for charged in (2, 3):
+        worker_of_one = Worker("pod-1", {"work": None})
+        assert await hand_over(connection, worker_of_one, 60, held, "It killed.", charged=True)
+        held = {job_id: (await row(job_id))["attempt_id"]}
+        assert (await row(job_id))["attempts"] == charged
+    assert not await hand_over(connection, Worker("pod-1", {}), 60, held, "It killed.", charged=True)
+    failed = await row(job_id)
+    assert (failed["state"], failed["attempts"]) == ("failed", 3)
+    assert "no attempt left" in failed["error"]
