@@ -167,3 +167,12 @@ def test_links_between_documents_are_valid() -> None:
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "sql").rglob("*.md")]:
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page}: {target}"
+
+
+def test_files_that_the_docs_name_exist() -> None:
+    named = re.compile(r"`((?:reactor|http|sql|migrations|tests|bench|docs)/[\w./-]+)`")
+    absent = {"migrations/versions/NNNN/", "tests/http/"}  # a pattern, and a name that a decision rules out
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "sql").rglob("*.md")]
+    for page in pages:
+        for path in named.findall(page.read_text()):
+            assert path in absent or (ROOT / path).exists(), f"{page.relative_to(ROOT)}: {path}"
