@@ -8,8 +8,8 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +27,14 @@ from reactor.handlers.registry import Registry
 from reactor.lifecycle.lease import Worker, register_worker
 from reactor.log import get_logger
 from reactor.testing import Databases, fast_temporary_folder, server_for_tests
-from reactor.worker.claim_loop import ClaimLoop, WorkerOptions
+from tests.support.claim_loops import Running, run
 from tests.support.http_app import make_app
-from tests.support.logs import whole_lines
+from tests.support.jobs import Row
+from tests.support.logs import Events, whole_lines
 from tests.support.package import build_wheel
-from tests.support.pods import Pod, StartPod
+from tests.support.pods import Marks, Pod, StartPod
 from tests.support.servers import Server, StartServer
 from tests.support.until import until
-
-Row = Callable[[int], Awaitable[dict[str, Any]]]
-Events = list[MutableMapping[str, Any]]
 
 # What tests share: those of one fixture run one after the other, in their order.
 _SHARED = {"browser", "address", "hasty", "wheel"}
@@ -210,9 +208,6 @@ async def start_server(database: str, tmp_path: Path) -> AsyncIterator[StartServ
         server.end()
 
 
-Marks = Callable[[str], list[tuple[int, int, int, float]]]
-
-
 @pytest.fixture
 def marks(tmp_path: Path) -> Marks:
     """What handlers marked with this word: job, attempt, pid, time."""
@@ -225,11 +220,6 @@ def marks(tmp_path: Path) -> Marks:
     return read
 
 
-@pytest.fixture(name="until")
-def until_fixture() -> Callable[..., Awaitable[Any]]:
-    return until
-
-
 @pytest.fixture
 def registry() -> Registry:
     """Handlers of this test alone."""
@@ -237,27 +227,9 @@ def registry() -> Registry:
 
 
 @pytest.fixture
-def running(database: str, registry: Registry) -> Callable[..., AbstractAsyncContextManager[ClaimLoop]]:
-    """A claim loop that runs the handlers of the test until the block is left; `queues`: those that it claims from."""
-
-    @asynccontextmanager
-    async def run(*queues: str, **options: Any) -> AsyncIterator[ClaimLoop]:
-        worker = Worker("pod-1", registry.job_types, queues, capacity=10)
-        async with connect(database, name="test") as connection:
-            await register_worker(connection, worker, 600)
-        claim_loop = ClaimLoop(WorkerOptions(database, database, **options), registry, worker)
-        task = asyncio.create_task(claim_loop.run())
-        try:
-            async with asyncio.timeout(20):
-                while not claim_loop.is_listening and not task.done():
-                    await asyncio.sleep(0.005)
-            yield claim_loop
-        finally:
-            claim_loop.interrupt()
-            async with asyncio.timeout(20):
-                await task
-
-    return run
+def running(database: str, registry: Registry) -> Running:
+    """A claim loop that runs the handlers of the test until the block is left: `async with running() as loop`."""
+    return partial(run, database, registry)
 
 
 @pytest.fixture

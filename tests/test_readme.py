@@ -7,7 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -17,13 +17,13 @@ import httpx
 import pytest
 
 from reactor.cli import cli
+from tests.support.until import until
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 PRINTED_ADDRESS = "http://127.0.0.1:8080"
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
-Until = Callable[..., Awaitable[Any]]
 
 
 class Block(NamedTuple):
@@ -50,10 +50,9 @@ def printed_commands() -> list[str]:
 class Newcomer:
     """Follows README in an empty folder; `reactor` and `python` are those of this environment."""
 
-    def __init__(self, folder: Path, url: str, connection: Connection, until: Until) -> None:
+    def __init__(self, folder: Path, url: str, connection: Connection) -> None:
         self._folder = folder
         self._connection = connection
-        self._until = until
         outside = {name: value for name, value in os.environ.items() if not name.startswith("REACTOR_")}
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         self._environment = outside | {"PATH": path, "REACTOR_DATABASE_URL": url, "REACTOR_PORT": "0"}
@@ -91,7 +90,7 @@ class Newcomer:
             self._up = subprocess.Popen(
                 shlex.split(line), cwd=self._folder, env=self._environment, stdout=output, stderr=output
             )
-        found = await self._until(lambda: re.search(r"http://127\.0\.0\.1:\d+", log.read_text()), 60)
+        found = await until(lambda: re.search(r"http://127\.0\.0\.1:\d+", log.read_text()), 60)
         self._address = found[0]
 
     async def stop(self) -> int:
@@ -139,13 +138,13 @@ class Newcomer:
             done = [row["result"] for row in rows if row["state"] == "completed"]
             return done if len(done) == len(rows) == jobs else []
 
-        found: list[Any] = await self._until(results)
+        found: list[Any] = await until(results)
         return found
 
 
 @pytest.fixture
-async def newcomer(tmp_path: Path, database: str, connection: Connection, until: Until) -> AsyncIterator[Newcomer]:
-    newcomer = Newcomer(tmp_path, database, connection, until)
+async def newcomer(tmp_path: Path, database: str, connection: Connection) -> AsyncIterator[Newcomer]:
+    newcomer = Newcomer(tmp_path, database, connection)
     yield newcomer
     newcomer.end()
 

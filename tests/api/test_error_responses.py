@@ -4,7 +4,7 @@ import asyncio
 import json
 import shutil
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,8 @@ from reactor.database.migrate import migrate
 from reactor.embedded import start_embedded
 from reactor_http.timings import Timings
 from tests.support.http_app import make_app
+from tests.support.until import until
 
-Until = Callable[..., Awaitable[Any]]
 WAITING = "from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
 DEEP = '{"a":' * 5000 + "1" + "}" * 5000
 
@@ -278,7 +278,7 @@ async def test_an_unreachable_database_is_a_503_until_it_is_back(folder: Path) -
 
 
 async def test_a_connection_lost_during_a_request_is_a_503(
-    api: httpx.AsyncClient, connection: Connection, database: str, until: Until
+    api: httpx.AsyncClient, connection: Connection, database: str
 ) -> None:
     async with connect(database, name="other") as other, other.transaction():
         await other.execute("lock table reactor.jobs in access exclusive mode")
@@ -289,7 +289,7 @@ async def test_a_connection_lost_during_a_request_is_a_503(
 
 
 async def test_an_exhausted_pool_is_a_503(
-    api: httpx.AsyncClient, app: Starlette, connection: Connection, database: str, until: Until
+    api: httpx.AsyncClient, app: Starlette, connection: Connection, database: str
 ) -> None:
     async with connect(database, name="other") as other, other.transaction():
         await other.execute("lock table reactor.jobs in access exclusive mode")
@@ -305,7 +305,7 @@ async def test_an_exhausted_pool_is_a_503(
 
 
 async def test_a_slow_request_times_out_and_is_cancelled_on_the_server(
-    api: httpx.AsyncClient, app: Starlette, database: str, connection: Connection, until: Until
+    api: httpx.AsyncClient, app: Starlette, database: str, connection: Connection
 ) -> None:
     patient = app.state.reactor.timings
     app.state.reactor.timings = replace(patient, request_seconds=0.3)

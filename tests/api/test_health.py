@@ -17,9 +17,8 @@ import httpx
 from reactor.database.connection import Connection, connect, with_database
 from reactor.settings import read_settings
 from tests.support.http_app import make_app, patient
-
-Until = Callable[..., Awaitable[Any]]
-StartPod = Callable[..., Awaitable[Any]]
+from tests.support.pods import StartPod
+from tests.support.until import until
 
 
 class Probe:
@@ -43,7 +42,7 @@ class Probe:
 
 
 @asynccontextmanager
-async def probing(pod: Any, until: Until) -> AsyncIterator[Probe]:
+async def probing(pod: Any) -> AsyncIterator[Probe]:
     [event] = await until(lambda: pod.events("serving health checks"))
     async with httpx.AsyncClient(base_url=event["address"], timeout=10) as client:
         yield Probe(client)
@@ -72,9 +71,9 @@ async def separate_listen_role(database: str, connection: Connection) -> AsyncIt
         await connection.execute(f"drop role {role}")
 
 
-async def test_a_pod_is_ready_when_database_heartbeat_and_listener_work(start_pod: StartPod, until: Until) -> None:
+async def test_a_pod_is_ready_when_database_heartbeat_and_listener_work(start_pod: StartPod) -> None:
     pod = await start_pod("--health-port", "0")
-    async with probing(pod, until) as probe:
+    async with probing(pod) as probe:
 
         async def when_ready() -> dict[str, str] | None:
             status, body = await probe.ready()
@@ -92,12 +91,12 @@ async def test_a_pod_is_ready_when_database_heartbeat_and_listener_work(start_po
 
 
 async def test_a_pod_without_its_listener_is_not_ready_until_it_reconnects(
-    start_pod: StartPod, database: str, connection: Connection, until: Until
+    start_pod: StartPod, database: str, connection: Connection
 ) -> None:
     """It keeps working by polling; only the listener is reported as failing."""
     async with separate_listen_role(database, connection) as (listen_url, cut_off, let_in):
         pod = await start_pod("--health-port", "0", LISTEN_URL=listen_url, HEARTBEAT_SECONDS=1, LEASE_SECONDS=30)
-        async with probing(pod, until) as probe:
+        async with probing(pod) as probe:
             await until(probe.is_ready)
             await cut_off()
 
@@ -113,9 +112,7 @@ async def test_a_pod_without_its_listener_is_not_ready_until_it_reconnects(
         pod.end()
 
 
-async def test_a_server_whose_feed_can_not_listen_is_not_ready(
-    database: str, connection: Connection, until: Until
-) -> None:
+async def test_a_server_whose_feed_can_not_listen_is_not_ready(database: str, connection: Connection) -> None:
     async with separate_listen_role(database, connection) as (listen_url, cut_off, let_in):
         app = make_app(database, listen_url=listen_url)
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
@@ -137,9 +134,9 @@ async def test_a_server_whose_feed_can_not_listen_is_not_ready(
             await app.state.reactor.close()
 
 
-async def test_a_pod_whose_heartbeat_is_blocked_is_not_ready(start_pod: StartPod, database: str, until: Until) -> None:
+async def test_a_pod_whose_heartbeat_is_blocked_is_not_ready(start_pod: StartPod, database: str) -> None:
     pod = await start_pod("--health-port", "0", HEARTBEAT_SECONDS=0.5, LEASE_SECONDS=4)
-    async with probing(pod, until) as probe:
+    async with probing(pod) as probe:
         await until(probe.is_ready)
         async with connect(database, name="test blocker") as other:
             transaction = other.transaction()
@@ -158,11 +155,11 @@ async def test_a_pod_whose_heartbeat_is_blocked_is_not_ready(start_pod: StartPod
 
 
 async def test_a_pod_without_its_database_is_live_and_has_metrics_but_is_not_ready(
-    start_pod: StartPod, database: str, server: str, until: Until
+    start_pod: StartPod, database: str, server: str
 ) -> None:
     pod = await start_pod("--health-port", "0", HEARTBEAT_SECONDS=0.5, LEASE_SECONDS=4)
     name = urlsplit(database).path.lstrip("/")
-    async with probing(pod, until) as probe, connect(with_database(server, "postgres"), name="test") as outside:
+    async with probing(pod) as probe, connect(with_database(server, "postgres"), name="test") as outside:
         await until(probe.is_ready)
         await outside.execute(f'alter database "{name}" allow_connections false')
         try:
@@ -182,11 +179,9 @@ async def test_a_pod_without_its_database_is_live_and_has_metrics_but_is_not_rea
         await until(probe.is_ready, within_seconds=30)
 
 
-async def test_a_pods_metrics_do_not_wait_for_a_heartbeat(
-    start_pod: StartPod, connection: Connection, until: Until
-) -> None:
+async def test_a_pods_metrics_do_not_wait_for_a_heartbeat(start_pod: StartPod, connection: Connection) -> None:
     pod = await start_pod("--health-port", "0", HEARTBEAT_SECONDS=30)
-    async with probing(pod, until) as probe:
+    async with probing(pod) as probe:
         await connection.execute("insert into reactor.jobs (job_type) select 'noop' from generate_series(1, 3)")
 
         async def counted() -> bool:
@@ -199,12 +194,10 @@ async def test_a_pods_metrics_do_not_wait_for_a_heartbeat(
         await until(counted)
 
 
-async def test_a_pod_with_once_is_ready_without_a_listener(
-    start_pod: StartPod, connection: Connection, until: Until
-) -> None:
+async def test_a_pod_with_once_is_ready_without_a_listener(start_pod: StartPod, connection: Connection) -> None:
     await connection.execute("""insert into reactor.jobs (job_type, payload) values ('await', '{"seconds": 30}')""")
     pod = await start_pod("--once", "--health-port", "0")
-    async with probing(pod, until) as probe:
+    async with probing(pod) as probe:
         await until(probe.is_ready)
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
@@ -25,10 +25,8 @@ from reactor_http.api.access import Permission
 from reactor_http.auth.tokens import make_token
 from reactor_http.measure import Measure
 from tests.support.http_app import make_app, patient
-
-Until = Callable[..., Awaitable[Any]]
-StartPod = Callable[..., Awaitable[Any]]
-
+from tests.support.pods import StartPod
+from tests.support.until import until
 
 UNCACHED: dict[str, float] = {"metrics_cache_seconds": 0, "metrics_statement_seconds": 20, "metrics_seconds": 30}
 
@@ -105,9 +103,7 @@ def test_the_counts_of_a_job_type_never_decrease() -> None:
     assert sum(before.values()) == 9
 
 
-async def test_a_pods_counts_are_stored_with_its_heartbeat(
-    start_pod: StartPod, connection: Connection, until: Until
-) -> None:
+async def test_a_pods_counts_are_stored_with_its_heartbeat(start_pod: StartPod, connection: Connection) -> None:
     await start_pod(HEARTBEAT_SECONDS=0.3, LEASE_SECONDS=60)
 
     async def listens() -> Any:
@@ -140,7 +136,7 @@ async def test_a_pod_with_once_stores_its_counts(start_pod: StartPod, connection
 
 
 async def test_the_last_counts_of_a_killed_worker_process_are_stored(
-    start_pod: StartPod, connection: Connection, until: Until
+    start_pod: StartPod, connection: Connection
 ) -> None:
     """Even if no heartbeat has stored them yet."""
     pod = await start_pod("--health-port", "0")
@@ -161,9 +157,7 @@ async def test_the_last_counts_of_a_killed_worker_process_are_stored(
     assert json.loads(await until(kept))["ended"] == 1
 
 
-async def test_heartbeats_with_counts_are_hot_updates(
-    start_pod: StartPod, connection: Connection, until: Until
-) -> None:
+async def test_heartbeats_with_counts_are_hot_updates(start_pod: StartPod, connection: Connection) -> None:
     """F8: many heartbeats, no new index entries."""
     await start_pod(HEARTBEAT_SECONDS=0.1, LEASE_SECONDS=60)
     pairs = "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relid = 'reactor.workers'::regclass"
@@ -180,9 +174,7 @@ async def test_heartbeats_with_counts_are_hot_updates(
     assert hot > updates * 0.7
 
 
-async def test_unchanged_counts_are_not_written(
-    database: str, connection: Connection, registry: Registry, until: Until
-) -> None:
+async def test_unchanged_counts_are_not_written(database: str, connection: Connection, registry: Registry) -> None:
     @registry.register("work")
     async def work(job: Job) -> None:
         pass
@@ -215,7 +207,7 @@ async def test_unchanged_counts_are_not_written(
 
 
 async def test_retries_failures_and_durations_are_counted_separately(
-    database: str, connection: Connection, registry: Registry, until: Until
+    database: str, connection: Connection, registry: Registry
 ) -> None:
     @registry.register("again", max_attempts=3)
     async def again(job: Job) -> None:
@@ -325,7 +317,7 @@ async def test_metrics_work_without_the_database() -> None:
         assert value_of(response, "reactor_jobs") is None
 
 
-async def test_a_slow_part_is_omitted_and_reported_as_down(database: str, until: Until) -> None:
+async def test_a_slow_part_is_omitted_and_reported_as_down(database: str) -> None:
     app = make_app(database, timings=patient(**UNCACHED | {"metrics_statement_seconds": 0.2}))
     async with serving(app) as client, connect(database, name="blocker") as other, other.transaction():
         await other.execute("lock table reactor.workers")
@@ -411,7 +403,7 @@ async def test_applications_can_add_metrics(database: str) -> None:
     assert value_of(response, "myapp_hits_total") == 7
 
 
-async def test_metrics_include_the_feed_after_the_first_stream(database: str, until: Until) -> None:
+async def test_metrics_include_the_feed_after_the_first_stream(database: str) -> None:
     app = make_app(database)
     async with serving(app) as client:
         response = await client.get("/metrics")

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,7 @@ import pytest
 
 from reactor_http.api.access import Permission
 from reactor_http.auth.tokens import make_token
-
-Until = Callable[..., Awaitable[Any]]
+from tests.support.until import until
 
 
 class Server:
@@ -132,7 +131,7 @@ def many_files() -> Iterator[None]:
 # Connection limits
 
 
-async def test_a_thousand_half_open_connections_block_no_request_and_are_closed(start: Start, until: Until) -> None:
+async def test_a_thousand_half_open_connections_block_no_request_and_are_closed(start: Start) -> None:
     """D13"""
     server = start(head_seconds=600)
     before = server.open_files
@@ -252,7 +251,7 @@ def test_a_slow_but_complete_body_is_accepted(start: Start) -> None:
 
 
 @pytest.mark.parametrize("path", ["/flood", "/big?bytes=20000000"])
-async def test_a_client_that_does_not_read_is_disconnected(start: Start, until: Until, path: str) -> None:
+async def test_a_client_that_does_not_read_is_disconnected(start: Start, path: str) -> None:
     server = start(stall_seconds=1)
     before = server.open_files
     with server.connect(small=True) as connection:
@@ -261,7 +260,7 @@ async def test_a_client_that_does_not_read_is_disconnected(start: Start, until: 
         await until(lambda: server.open_files <= before)
 
 
-async def test_closing_does_not_wait_for_a_client_that_does_not_read(start: Start, until: Until) -> None:
+async def test_closing_does_not_wait_for_a_client_that_does_not_read(start: Start) -> None:
     server = start(stall_seconds=600, close_seconds=1)
     before = server.open_files
     with server.connect(small=True) as connection:
@@ -270,7 +269,7 @@ async def test_closing_does_not_wait_for_a_client_that_does_not_read(start: Star
         await until(lambda: server.open_files <= before)
 
 
-async def test_an_endpoint_can_abort_its_connection(start: Start, until: Until) -> None:
+async def test_an_endpoint_can_abort_its_connection(start: Start) -> None:
     server = start()
     before = server.open_files
     with server.connect() as connection:
@@ -279,7 +278,7 @@ async def test_an_endpoint_can_abort_its_connection(start: Start, until: Until) 
         await until(lambda: server.open_files <= before)
 
 
-async def test_connections_over_the_limit_are_refused_and_the_others_served(start: Start, until: Until) -> None:
+async def test_connections_over_the_limit_are_refused_and_the_others_served(start: Start) -> None:
     server = start(connections=20, head_seconds=600, crowded_head_seconds=1)
     with ExitStack() as connections:
         with server.suspended():
@@ -311,7 +310,7 @@ def _is_live(server: Server) -> bool:
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     ],
 )
-async def test_invalid_http_is_rejected_and_the_connection_closed(hasty: Server, garbage: bytes, until: Until) -> None:
+async def test_invalid_http_is_rejected_and_the_connection_closed(hasty: Server, garbage: bytes) -> None:
     with hasty.connect() as connection:
         with suppress(ConnectionError):
             connection.sendall(garbage)
@@ -384,7 +383,7 @@ def test_servers_with_the_same_secret_accept_each_others_stream_tokens(start: St
     assert other.get("/explode-in-a-stream", params={"token": minted + "x"}).status_code == 401
 
 
-async def test_the_log_contains_no_secret_after_any_error(start: Start, tmp_path: Path, until: Until) -> None:
+async def test_the_log_contains_no_secret_after_any_error(start: Start, tmp_path: Path) -> None:
     """D13"""
     token, entry = make_token("vera", [Permission.VIEW])
     file = tmp_path / "tokens"

@@ -5,7 +5,7 @@ import hashlib
 import json
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from pathlib import Path
@@ -29,10 +29,9 @@ from reactor.settings import read_settings
 from reactor_http.server.serve import serve_app
 from reactor_http.state import AppState
 from tests.support.http_app import make_app, patient
+from tests.support.servers import StartServer
 from tests.support.stream_client import Event, Watcher, open_stream, read_events
-
-Until = Callable[..., Awaitable[Any]]
-StartServer = Callable[..., Awaitable[Any]]
+from tests.support.until import until
 
 
 @pytest.fixture
@@ -294,7 +293,7 @@ async def test_a_stream_of_an_unknown_pipeline_is_rejected(here: str, path: str,
 
 
 async def test_a_late_commit_is_sent_once_and_delays_no_other_change(
-    database: str, connection: Connection, here: str, until: Until
+    database: str, connection: Connection, here: str
 ) -> None:
     pipeline_id = uuid4()
     late, prompt = await insert(connection, pipeline_id, count=2)
@@ -364,9 +363,7 @@ async def test_an_overview_with_an_old_cursor_is_reset_without_reading_all_chang
 # Cost
 
 
-async def test_five_hundred_readers_of_a_pipeline_share_the_polls_of_one(
-    database: str, connection: Connection, until: Until
-) -> None:
+async def test_five_hundred_readers_of_a_pipeline_share_the_polls_of_one(database: str, connection: Connection) -> None:
     async def questions_for(readers: int) -> float:
         pipeline_id = uuid4()
         (job_id,) = await insert(connection, pipeline_id)
@@ -484,7 +481,7 @@ async def test_the_backlog_of_a_slow_overview_reader_is_bounded(database: str, c
 
 
 async def test_a_stream_that_is_reset_ends_if_its_pipeline_was_pruned(
-    database: str, connection: Connection, until: Until, caplog: pytest.LogCaptureFixture
+    database: str, connection: Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     pipeline_id = uuid4()
     await insert(connection, pipeline_id)
@@ -523,7 +520,7 @@ async def test_infinite_times_are_sent_as_the_latest_time(database: str, connect
     assert json.loads(job.body)["run_after"] == "9999-12-31T23:59:59.999999+00:00"
 
 
-async def test_opening_a_stream_during_shutdown_is_an_immediate_503(until: Until, tmp_path: Path) -> None:
+async def test_opening_a_stream_during_shutdown_is_an_immediate_503(tmp_path: Path) -> None:
     app = make_app(f"postgresql:///none?host={tmp_path}", timings=patient(stream_join_seconds=60))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
         asking = asyncio.create_task(client.get("/v1/events"))
@@ -536,7 +533,7 @@ async def test_opening_a_stream_during_shutdown_is_an_immediate_503(until: Until
 
 
 async def test_a_stream_whose_client_stops_reading_is_closed_at_the_deadline(
-    database: str, connection: Connection, until: Until
+    database: str, connection: Connection
 ) -> None:
     pipeline_id = uuid4()
     await insert(connection, pipeline_id, count=20_000)
@@ -558,9 +555,7 @@ async def test_a_stream_whose_client_stops_reading_is_closed_at_the_deadline(
 # Shutdown and restarts
 
 
-async def test_two_hundred_streams_end_promptly_at_shutdown(
-    connection: Connection, start_server: StartServer, until: Until
-) -> None:
+async def test_two_hundred_streams_end_promptly_at_shutdown(connection: Connection, start_server: StartServer) -> None:
     server, pipeline_id = await start_server(), uuid4()
     await insert(connection, pipeline_id)
     watchers = [Watcher(path_of(pipeline_id)) for _ in range(200)]
@@ -575,7 +570,7 @@ async def test_two_hundred_streams_end_promptly_at_shutdown(
 
 
 async def test_a_client_resumes_at_another_server_after_a_kill(
-    connection: Connection, start_server: StartServer, until: Until
+    connection: Connection, start_server: StartServer
 ) -> None:
     server, pipeline_id = await start_server(), uuid4()
     one, other = await insert(connection, pipeline_id, count=2)
@@ -590,7 +585,7 @@ async def test_a_client_resumes_at_another_server_after_a_kill(
     assert (watcher.resets, watcher.repeated) == (0, [])
 
 
-async def test_streams_survive_a_restart_of_the_database(folder: Path, until: Until) -> None:
+async def test_streams_survive_a_restart_of_the_database(folder: Path) -> None:
     pipeline_id = uuid4()
     postgres = await asyncio.to_thread(start_embedded, folder, version=18)
     url = postgres.url()
@@ -615,7 +610,7 @@ async def test_streams_survive_a_restart_of_the_database(folder: Path, until: Un
 
 
 async def test_a_stream_sends_stale_and_fresh_events(
-    connection: Connection, database: str, until: Until, monkeypatch: pytest.MonkeyPatch
+    connection: Connection, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Clients and metrics can see whether the data is current."""
     monkeypatch.setattr(Poller, "timings", Timings(stale_seconds=0.3))
@@ -712,7 +707,7 @@ async def test_a_reader_being_reset_gets_stale_at_once_and_fresh_after_the_snaps
 
 
 async def test_rows_restored_from_another_server_are_streamed_after_their_repair(
-    database: str, connection: Connection, here: str, until: Until
+    database: str, connection: Connection, here: str
 ) -> None:
     """Their transaction ids lie in the future: until `reactor migrate` they are shown, but never as changed."""
     pipeline_id = uuid4()
@@ -736,7 +731,7 @@ async def test_rows_restored_from_another_server_are_streamed_after_their_repair
 
 
 async def test_revoking_a_token_closes_its_open_streams(
-    connection: Connection, start_server: StartServer, tmp_path: Path, until: Until
+    connection: Connection, start_server: StartServer, tmp_path: Path
 ) -> None:
     token, tokens = "x" * 40, tmp_path / "tokens"
     entry, replaced_by = (f"anna:view:{hashlib.sha256(text.encode()).hexdigest()}\n" for text in (token, "y" * 40))
@@ -761,7 +756,7 @@ async def test_revoking_a_token_closes_its_open_streams(
 
 
 async def test_streams_over_the_limit_are_rejected_until_one_ends(
-    connection: Connection, start_server: StartServer, until: Until
+    connection: Connection, start_server: StartServer
 ) -> None:
     pipeline_id = uuid4()
     await insert(connection, pipeline_id)

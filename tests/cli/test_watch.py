@@ -7,7 +7,7 @@ import os
 import pty
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 from uuid import UUID, uuid4
@@ -20,8 +20,8 @@ from reactor.cli.tree import draw
 from reactor.database.connection import Connection
 from reactor.feed.cursor import Cursor
 from reactor.feed.subscriptions import Batch, Change, Sign
+from tests.support.until import until
 
-Until = Callable[..., Awaitable[Any]]
 HERE = Cursor("1", (1, 1, ()))
 
 
@@ -134,7 +134,7 @@ async def test_watch_reports_unknown_ids(database: str, named: str, code: int, s
     assert (process.returncode, said in errors.decode()) == (code, True), errors
 
 
-async def test_watch_draws_on_a_terminal_until_ctrl_c(database: str, connection: Connection, until: Until) -> None:
+async def test_watch_draws_on_a_terminal_until_ctrl_c(database: str, connection: Connection) -> None:
     pipeline_id = uuid4()
     one, _ = await insert(connection, pipeline_id)
     ours, theirs = pty.openpty()

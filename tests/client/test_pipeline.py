@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -17,8 +16,8 @@ from reactor.errors import JobInvalid, PipelineUnknown
 from reactor.operate import Operator, cancel_pipeline, retry_pipeline
 from reactor.queries.pipelines import find_pipeline
 from reactor.testing import Databases, run_until_idle
+from tests.support.jobs import Row
 
-Row = Callable[[int], Awaitable[dict[str, Any]]]
 ME = Operator("me", "test")
 
 

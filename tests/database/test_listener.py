@@ -1,10 +1,9 @@
 """Missed notifications: jobs are run within the documented time, whatever happens to the listener."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -15,9 +14,7 @@ from reactor.database.listener import Listener, Timings
 from reactor.database.migrate import migrate
 from reactor.embedded import start_embedded
 from reactor.pod.in_process import Reactor
-
-Row = Callable[[int], Awaitable[dict[str, Any]]]
-Until = Callable[..., Awaitable[Any]]
+from tests.support.until import until
 
 
 @pytest.fixture
@@ -36,7 +33,7 @@ async def insert(connection: Connection) -> int:
     return job_id
 
 
-async def run_one(connection: Connection, until: Until) -> None:
+async def run_one(connection: Connection) -> None:
     job_id = await insert(connection)
 
     async def is_completed() -> bool:
@@ -50,21 +47,19 @@ def is_at_rest(reactor: Reactor) -> bool:
     return reactor.is_well and reactor._claim_loop.is_at_rest
 
 
-async def test_a_notification_brings_a_job_at_once(
-    database: str, connection: Connection, registry: Registry, until: Until
-) -> None:
+async def test_a_notification_brings_a_job_at_once(database: str, connection: Connection, registry: Registry) -> None:
     """With the poll off: every job is found through its notification."""
     async with Reactor(database, registry=registry, poll_seconds=0) as reactor:
         await until(lambda: reactor.is_well)
         for _ in range(20):
-            await run_one(connection, until)
+            await run_one(connection)
         await until(lambda: reactor.counts.wakes)
         assert reactor.counts.polls == 0
         assert reactor.counts.missed_wakes == 0
 
 
 async def test_a_listener_whose_session_is_ended_comes_back(
-    database: str, connection: Connection, registry: Registry, until: Until, monkeypatch: pytest.MonkeyPatch
+    database: str, connection: Connection, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And claims at once, since it received nothing in between; long before its watchdog would have noticed."""
     monkeypatch.setattr(Listener, "timings", Timings(watch_seconds=60.0))
@@ -75,18 +70,18 @@ async def test_a_listener_whose_session_is_ended_comes_back(
                 "select pg_terminate_backend(pid) from pg_stat_activity "
                 "where datname = current_database() and application_name like 'reactor listen%'"
             )
-            await run_one(connection, until)
+            await run_one(connection)
 
 
 async def test_without_triggers_the_poll_finds_the_work_and_counts_it(
-    database: str, connection: Connection, registry: Registry, until: Until
+    database: str, connection: Connection, registry: Registry
 ) -> None:
     """P5: a poll that finds work is a missed notification."""
     async with Reactor(database, registry=registry, poll_seconds=0.3) as reactor:
         await connection.execute("alter table reactor.jobs disable trigger user")
         for missed in (1, 2):
             await until(lambda: is_at_rest(reactor))
-            await run_one(connection, until)
+            await run_one(connection)
             await until(lambda missed=missed: reactor.counts.missed_wakes == missed)
 
 
@@ -127,7 +122,7 @@ class Proxy:
 
 
 async def test_a_listener_whose_network_swallows_everything_is_replaced(
-    database: str, connection: Connection, registry: Registry, until: Until, monkeypatch: pytest.MonkeyPatch
+    database: str, connection: Connection, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is closed and nothing is heard: the watchdog notices. Until then the poll covers."""
     # Long enough to see that the poll covers until then.
@@ -143,39 +138,37 @@ async def test_a_listener_whose_network_swallows_everything_is_replaced(
             await until(lambda: is_at_rest(reactor))
             reconnects = reactor._claim_loop.summary()["reconnects"]
             proxy.swallow()
-            await run_one(connection, until)
+            await run_one(connection)
             assert reactor.counts.missed_wakes == 1
             heard = reactor.counts.wakes
             await until(lambda: reactor._claim_loop.summary()["reconnects"] > reconnects)
             await until(lambda: reactor.is_well)
 
             async def is_heard_again() -> bool:
-                await run_one(connection, until)
+                await run_one(connection)
                 return reactor.counts.wakes > heard
 
             await until(is_heard_again)
 
 
-async def test_jobs_run_again_after_a_restart_of_postgresql(folder: Path, registry: Registry, until: Until) -> None:
+async def test_jobs_run_again_after_a_restart_of_postgresql(folder: Path, registry: Registry) -> None:
     server = await asyncio.to_thread(start_embedded, folder, version=18)
     url = server.url()
     await migrate(url)
     async with Reactor(url, registry=registry, poll_seconds=0) as reactor:
         await until(lambda: reactor.is_well)
         async with connect(url, name="test") as connection:
-            await run_one(connection, until)
+            await run_one(connection)
         await asyncio.to_thread(server.close)
         await until(lambda: not reactor.is_well)
         server = await asyncio.to_thread(start_embedded, folder, version=18)
         async with connect(url, name="test") as connection:
-            await run_one(connection, until)
+            await run_one(connection)
         assert reactor.counts.failed == 0
     await asyncio.to_thread(server.close)
 
 
-async def test_a_job_is_run_when_it_is_due(
-    database: str, connection: Connection, registry: Registry, until: Until
-) -> None:
+async def test_a_job_is_run_when_it_is_due(database: str, connection: Connection, registry: Registry) -> None:
     """P6: the notification of the insert sets the timer; no poll is needed, and nothing runs early."""
     async with Reactor(database, registry=registry, poll_seconds=0) as reactor:
         await until(lambda: reactor.is_well)
@@ -195,7 +188,7 @@ async def test_a_job_is_run_when_it_is_due(
 
 
 async def test_a_flood_of_forged_notifications_changes_nothing(
-    database: str, connection: Connection, registry: Registry, until: Until
+    database: str, connection: Connection, registry: Registry
 ) -> None:
     """Any role can send them: they are hints, and no more."""
     async with Reactor(database, registry=registry, poll_seconds=0) as reactor:
@@ -203,5 +196,5 @@ async def test_a_flood_of_forged_notifications_changes_nothing(
         for payload in ("", "{", "null", "x" * 7999, '{"worker_id": "' + "0" * 36 + '"}'):
             for channel in ("reactor_jobs", "reactor_cancel"):
                 await connection.execute("select pg_notify($1, $2) from generate_series(1, 200)", channel, payload)
-        await run_one(connection, until)
+        await run_one(connection)
         await until(lambda: reactor.is_well)

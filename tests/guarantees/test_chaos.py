@@ -3,15 +3,12 @@
 import asyncio
 import os
 import random
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
 
 from reactor import Pipeline
 from reactor.database.connection import Connection
-
-StartPod = Callable[..., Awaitable[Any]]
-Until = Callable[..., Awaitable[Any]]
+from tests.support.pods import StartPod
+from tests.support.until import until
 
 KILLS = int(os.environ.get("REACTOR_TEST_CHAOS_KILLS", "6"))
 SEED = int(os.environ.get("REACTOR_TEST_CHAOS_SEED", "0")) or random.randrange(2**32)
@@ -26,9 +23,7 @@ async def submit(connection: Connection) -> None:
     await pipeline.submit(connection)
 
 
-async def test_pipelines_come_out_whole_while_pods_die(
-    start_pod: StartPod, connection: Connection, until: Until
-) -> None:
+async def test_pipelines_come_out_whole_while_pods_die(start_pod: StartPod, connection: Connection) -> None:
     """Guarantees 1 to 6, D8, D9: every ledger row once, every fan-in once, no orphan, no pipeline stuck."""
     print(f"\nREACTOR_TEST_CHAOS_SEED={SEED}, {KILLS} kills")
     chance = random.Random(SEED)

@@ -3,18 +3,15 @@
 import asyncio
 import signal
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from reactor.database.connection import Connection
-
-Row = Callable[[int], Awaitable[dict[str, Any]]]
-Marks = Callable[[str], list[tuple[int, int, int, float]]]
-Until = Callable[..., Awaitable[Any]]
-StartPod = Callable[..., Awaitable[Any]]
+from tests.support.jobs import Row
+from tests.support.pods import Marks, StartPod
+from tests.support.until import until
 
 
 async def insert(connection: Connection, job_type: str, **columns: Any) -> int:
@@ -31,7 +28,7 @@ async def states(connection: Connection) -> dict[str, int]:
     return {row["state"]: row["count"] for row in rows}
 
 
-async def test_a_committed_row_is_run(start_pod: StartPod, connection: Connection, row: Row, until: Until) -> None:
+async def test_a_committed_row_is_run(start_pod: StartPod, connection: Connection, row: Row) -> None:
     """Guarantee 1, in the simplest case: without a poll, so the notification brings it."""
     await start_pod(POLL_SECONDS=0)
     job_id = await insert(connection, "noop")
@@ -43,7 +40,7 @@ async def _is(row: Row, job_id: int, state: str) -> bool:
 
 
 async def test_a_killed_worker_processs_jobs_run_again_at_once(
-    start_pod: StartPod, connection: Connection, row: Row, marks: Marks, until: Until
+    start_pod: StartPod, connection: Connection, row: Row, marks: Marks
 ) -> None:
     """F10: kill -9 of one of two worker processes: the other one has its job within a second, at no cost; the best of
     five, since the machine may be busy. There is no poller, and the lease is a minute."""
@@ -73,7 +70,7 @@ async def test_a_killed_worker_processs_jobs_run_again_at_once(
 
 @pytest.mark.parametrize("payload", ["{}", '{"escapes": true}'])
 async def test_a_dead_worker_process_is_noticed_whatever_its_handlers_forked(
-    start_pod: StartPod, connection: Connection, marks: Marks, until: Until, payload: str
+    start_pod: StartPod, connection: Connection, marks: Marks, payload: str
 ) -> None:
     """A forked process holds the control socket open, too, for 30 s."""
     pod = await start_pod()
@@ -87,9 +84,7 @@ async def test_a_dead_worker_process_is_noticed_whatever_its_handlers_forked(
         pod.kill(forked)
 
 
-async def test_a_killed_worker_process_is_replaced(
-    start_pod: StartPod, connection: Connection, marks: Marks, until: Until
-) -> None:
+async def test_a_killed_worker_process_is_replaced(start_pod: StartPod, connection: Connection, marks: Marks) -> None:
     pod = await start_pod()
     await insert(connection, "await")
     _, _, pid, _ = (await until(lambda: marks("began")))[0]
@@ -99,7 +94,7 @@ async def test_a_killed_worker_process_is_replaced(
 
 
 async def test_a_worker_dies_with_its_supervisor(
-    start_pod: StartPod, connection: Connection, marks: Marks, row: Row, until: Until
+    start_pod: StartPod, connection: Connection, marks: Marks, row: Row
 ) -> None:
     """And its job runs again, on another pod, when the lease is over."""
     pod = await start_pod()
@@ -124,7 +119,7 @@ def _lives(pid: int) -> bool:
 
 
 async def test_a_dead_pods_jobs_run_again_within_the_lease(
-    start_pod: StartPod, connection: Connection, marks: Marks, until: Until
+    start_pod: StartPod, connection: Connection, marks: Marks
 ) -> None:
     """P8: supervisor and worker die together; the sweeper of another pod wakes when their lease ends, not before, nor
     half a minute later, when it would have looked in any case."""
@@ -143,7 +138,7 @@ async def test_a_dead_pods_jobs_run_again_within_the_lease(
 
 
 async def test_a_job_that_kills_its_process_fails_and_its_neighbours_are_not_charged(
-    start_pod: StartPod, connection: Connection, row: Row, until: Until
+    start_pod: StartPod, connection: Connection, row: Row
 ) -> None:
     """Guarantee 6: poison."""
     killer = await insert(connection, "die", priority=-1)
@@ -163,7 +158,7 @@ async def test_a_job_that_kills_its_process_fails_and_its_neighbours_are_not_cha
 
 
 async def test_a_job_that_ends_its_process_alone_is_charged_at_once(
-    start_pod: StartPod, connection: Connection, row: Row, marks: Marks, until: Until
+    start_pod: StartPod, connection: Connection, row: Row, marks: Marks
 ) -> None:
     """Guarantee 6: no other job can be the cause."""
     killer = await insert(connection, "exit", max_attempts=1)
@@ -174,7 +169,7 @@ async def test_a_job_that_ends_its_process_alone_is_charged_at_once(
 
 
 async def test_a_zombie_changes_nothing_and_is_stopped(
-    start_pod: StartPod, connection: Connection, marks: Marks, row: Row, until: Until
+    start_pod: StartPod, connection: Connection, marks: Marks, row: Row
 ) -> None:
     """F6, F7: a pod that was frozen for longer than its lease wakes up after another pod took its job."""
     await connection.execute("create table ledger (job_id bigint)")
@@ -195,9 +190,7 @@ async def test_a_zombie_changes_nothing_and_is_stopped(
     assert [attempt for _, attempt, _, _ in marks("ended")] == [2]
 
 
-async def test_a_live_job_is_never_taken_for_dead(
-    start_pod: StartPod, connection: Connection, row: Row, until: Until
-) -> None:
+async def test_a_live_job_is_never_taken_for_dead(start_pod: StartPod, connection: Connection, row: Row) -> None:
     """Guarantee 6, D4, F8: longer than a lease, awaiting, blocking the event loop, and in C code that holds the GIL.
 
     A pod that can't write for two thirds of its lease gives its jobs up, rightly: that must be more than a busy machine
@@ -214,7 +207,7 @@ async def test_a_live_job_is_never_taken_for_dead(
 
 
 async def test_a_thread_that_does_not_end_is_replaced_with_its_process(
-    start_pod: StartPod, connection: Connection, row: Row, marks: Marks, until: Until
+    start_pod: StartPod, connection: Connection, row: Row, marks: Marks
 ) -> None:
     """Its job is run again by a new process; the old one goes when its other jobs have ended."""
     pod = await start_pod()
@@ -231,7 +224,7 @@ async def test_a_thread_that_does_not_end_is_replaced_with_its_process(
 
 
 async def test_a_handler_that_blocks_its_loop_for_ever_is_ended_at_its_timeout(
-    start_pod: StartPod, connection: Connection, row: Row, until: Until
+    start_pod: StartPod, connection: Connection, row: Row
 ) -> None:
     """No timer of the process can fire; the supervisor sees that it is overdue. Its neighbour loses no attempt."""
     await start_pod()
@@ -244,7 +237,7 @@ async def test_a_handler_that_blocks_its_loop_for_ever_is_ended_at_its_timeout(
 
 
 async def test_two_pods_of_one_name_are_distinguished(
-    start_pod: StartPod, connection: Connection, marks: Marks, until: Until
+    start_pod: StartPod, connection: Connection, marks: Marks
 ) -> None:
     """P4: the same hostname twice, and a name used again after a restart, are different incarnations."""
     first = await start_pod("--concurrency", "1", POD_ID="same")
@@ -260,7 +253,7 @@ async def test_two_pods_of_one_name_are_distinguished(
     assert len(marks("began")) == 2
 
 
-async def test_every_job_ends_once_while_pods_die(start_pod: StartPod, connection: Connection, until: Until) -> None:
+async def test_every_job_ends_once_while_pods_die(start_pod: StartPod, connection: Connection) -> None:
     """Guarantees 1 to 4: 5,000 jobs, two pods, one of them killed and started again every second, twice at least."""
     await connection.execute("create table ledger (job_id bigint)")
     settings = {"LEASE_SECONDS": 3, "HEARTBEAT_SECONDS": 0.5}
@@ -323,7 +316,7 @@ async def test_a_pod_for_one_job(
     assert (await row(second))["state"] == "pending"
 
 
-async def test_queues_are_kept_apart(start_pod: StartPod, connection: Connection, row: Row, until: Until) -> None:
+async def test_queues_are_kept_apart(start_pod: StartPod, connection: Connection, row: Row) -> None:
     await start_pod("--queues", "red,green")
     blue = await insert(connection, "noop", queue="blue")
     red = await insert(connection, "noop", queue="red")
@@ -331,7 +324,7 @@ async def test_queues_are_kept_apart(start_pod: StartPod, connection: Connection
     assert (await row(blue))["state"] == "pending"
 
 
-async def test_a_hundred_bursts_leave_nothing_behind(start_pod: StartPod, connection: Connection, until: Until) -> None:
+async def test_a_hundred_bursts_leave_nothing_behind(start_pod: StartPod, connection: Connection) -> None:
     """From idle to busy and back: no connection, file descriptor or process more than before."""
     pod = await start_pod(HEARTBEAT_SECONDS=1)
 

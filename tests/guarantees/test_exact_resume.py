@@ -11,8 +11,7 @@ import httpx
 
 from reactor.database.connection import Connection, connect
 from tests.support.stream_client import Watcher
-
-Until = Callable[..., Awaitable[Any]]
+from tests.support.until import until
 
 WRITERS = 16
 WRITE_SECONDS = 6.0
@@ -100,7 +99,7 @@ def held_by(watcher: Watcher) -> tuple[dict[Any, Any], dict[Any, Any]]:
 
 
 async def test_readers_that_are_cut_off_at_random_and_go_on_at_another_server_miss_nothing_and_get_nothing_twice(
-    database: str, connection: Connection, start_server: Callable[..., Awaitable[Any]], until: Until
+    database: str, connection: Connection, start_server: Callable[..., Awaitable[Any]]
 ) -> None:
     """Guarantee 8; D11."""
     seed = random.randrange(10**6)
@@ -136,7 +135,7 @@ async def test_readers_that_are_cut_off_at_random_and_go_on_at_another_server_mi
 
 
 async def test_a_number_from_a_sequence_as_cursor_would_lose_late_commits(
-    database: str, connection: Connection, until: Until
+    database: str, connection: Connection
 ) -> None:
     """The control: the same writers, and a reader who goes by a sequence, as readers usually do."""
     await connection.execute("create sequence ticket")

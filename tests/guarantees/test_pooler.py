@@ -1,12 +1,8 @@
 """Behind pgbouncer in transaction mode: each transaction may get another session."""
 
-from collections.abc import Awaitable, Callable
-from typing import Any
-
 from reactor.database.connection import connect
-
-StartPod = Callable[..., Awaitable[Any]]
-Until = Callable[..., Awaitable[Any]]
+from tests.support.pods import StartPod
+from tests.support.until import until
 
 JOBS = (
     "insert into reactor.jobs (job_type) "
@@ -14,7 +10,7 @@ JOBS = (
 )
 
 
-async def test_jobs_run_by_polling_alone(start_pod: StartPod, pooled: tuple[str, str], until: Until) -> None:
+async def test_jobs_run_by_polling_alone(start_pod: StartPod, pooled: tuple[str, str]) -> None:
     """Without a direct address nothing is heard, and everything is run."""
     through_pooler, direct = pooled
     async with connect(direct, name="test") as connection:
@@ -29,9 +25,7 @@ async def test_jobs_run_by_polling_alone(start_pod: StartPod, pooled: tuple[str,
         assert await connection.fetchval("select count(*) from ledger") == 90
 
 
-async def test_with_a_direct_address_the_bell_is_heard(
-    start_pod: StartPod, pooled: tuple[str, str], until: Until
-) -> None:
+async def test_with_a_direct_address_the_bell_is_heard(start_pod: StartPod, pooled: tuple[str, str]) -> None:
     through_pooler, direct = pooled
     async with connect(direct, name="test") as connection:
         await connection.execute("create table ledger (job_id bigint)")

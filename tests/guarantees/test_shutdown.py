@@ -3,18 +3,14 @@
 import asyncio
 import signal
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from reactor.database.connection import Connection, connect
-
-Row = Callable[[int], Awaitable[dict[str, Any]]]
-Marks = Callable[[str], list[tuple[int, int, int, float]]]
-Until = Callable[..., Awaitable[Any]]
-StartPod = Callable[..., Awaitable[Any]]
+from tests.support.jobs import Row
+from tests.support.pods import Marks, StartPod
+from tests.support.until import until
 
 
 async def insert(connection: Connection, job_type: str, payload: str = "{}") -> int:
@@ -26,7 +22,7 @@ async def insert(connection: Connection, job_type: str, payload: str = "{}") -> 
 
 @pytest.mark.parametrize("kind", ["await", "block", "thread", "spin", "gil"])
 async def test_the_row_is_tidy_within_two_seconds_of_the_graces_end(
-    start_pod: StartPod, connection: Connection, row: Row, marks: Marks, until: Until, kind: str
+    start_pod: StartPod, connection: Connection, row: Row, marks: Marks, kind: str
 ) -> None:
     """Guarantee 7, F10: awaiting, blocking the loop, in time.sleep, in a loop of pure Python, in C with the GIL; the
     best of three, since the machine may be busy."""
@@ -58,7 +54,7 @@ async def test_the_row_is_tidy_within_two_seconds_of_the_graces_end(
 
 
 async def test_jobs_that_end_in_the_grace_period_are_completed(
-    start_pod: StartPod, connection: Connection, row: Row, marks: Marks, until: Until, tmp_path: Path
+    start_pod: StartPod, connection: Connection, row: Row, marks: Marks, tmp_path: Path
 ) -> None:
     """And what comes later is left to other pods."""
     pod = await start_pod("--concurrency", "1")
@@ -76,7 +72,7 @@ async def test_jobs_that_end_in_the_grace_period_are_completed(
 
 
 async def test_by_setting_an_interrupted_job_fails(
-    start_pod: StartPod, connection: Connection, row: Row, marks: Marks, until: Until
+    start_pod: StartPod, connection: Connection, row: Row, marks: Marks
 ) -> None:
     """F10, J8: REACTOR_ON_SHUTDOWN=fail."""
     pod = await start_pod(SHUTDOWN_GRACE_SECONDS=0, ON_SHUTDOWN="fail")
@@ -90,7 +86,7 @@ async def test_by_setting_an_interrupted_job_fails(
 
 
 async def test_after_a_restart_no_job_stays_running(
-    start_pod: StartPod, connection: Connection, row: Row, marks: Marks, until: Until
+    start_pod: StartPod, connection: Connection, row: Row, marks: Marks
 ) -> None:
     """J8: it is run again instead."""
     pod = await start_pod(SHUTDOWN_GRACE_SECONDS=0)
@@ -107,9 +103,7 @@ async def test_after_a_restart_no_job_stays_running(
     assert (await row(job_id))["attempts"] == 1
 
 
-async def test_asked_twice_it_ends_at_once(
-    start_pod: StartPod, connection: Connection, row: Row, marks: Marks, until: Until
-) -> None:
+async def test_asked_twice_it_ends_at_once(start_pod: StartPod, connection: Connection, row: Row, marks: Marks) -> None:
     pod = await start_pod(SHUTDOWN_GRACE_SECONDS=600)
     job_id = await insert(connection, "thread")
     await until(lambda: marks("began"))
@@ -137,7 +131,7 @@ async def test_a_release_is_free_only_so_often(connection: Connection, start_pod
 
 
 async def test_a_database_that_is_gone_does_not_hold_up_the_end(
-    start_pod: StartPod, connection: Connection, marks: Marks, until: Until, server: str
+    start_pod: StartPod, connection: Connection, marks: Marks, server: str
 ) -> None:
     """What can't be tidied is left to the lease; the process ends all the same."""
     pod = await start_pod(SHUTDOWN_GRACE_SECONDS=0)

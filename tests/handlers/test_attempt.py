@@ -1,10 +1,9 @@
 """The phases of an attempt, and what its context can do in each."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import cast
 from uuid import uuid4
 
 import pytest
@@ -13,9 +12,8 @@ from reactor import Cancelled, Context, Job, JobState, Registry
 from reactor.database.connection import Connection, connect
 from reactor.handlers.attempt import Attempt, Phase, Services, Stop
 from reactor.pod.in_process import Reactor
-
-Row = Callable[[int], Awaitable[dict[str, Any]]]
-Until = Callable[..., Awaitable[Any]]
+from tests.support.jobs import Row
+from tests.support.until import until
 
 
 @pytest.fixture
@@ -103,7 +101,7 @@ def test_a_repeated_call_knows_why_it_must_stop(attempt: Attempt) -> None:
 
 
 async def test_a_shutdown_that_meets_the_commit_does_not_interrupt_it(
-    database: str, connection: Connection, row: Row, until: Until, registry: Registry
+    database: str, connection: Connection, row: Row, registry: Registry
 ) -> None:
     """The commit waits for a lock when the handlers are interrupted: it is the job's end all the same."""
     await connection.execute(

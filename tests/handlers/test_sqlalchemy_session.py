@@ -3,7 +3,6 @@
 import asyncio
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -15,9 +14,8 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship,
 from reactor import Context, Job, JobState, Partial, Registry, Step, Summary, submit
 from reactor.database.connection import Connection, connect
 from reactor.testing import run_until_idle
-
-Row = Callable[[int], Awaitable[dict[str, Any]]]
-Until = Callable[..., Awaitable[Any]]
+from tests.support.jobs import Row
+from tests.support.until import until
 
 
 class Base(DeclarativeBase):
@@ -216,7 +214,7 @@ async def waits(connection: Connection, other: Connection) -> bool:
 
 
 async def test_a_deadlock_under_it_runs_the_handler_again(
-    database: str, registry: Registry, connection: Connection, row: Row, until: Until
+    database: str, registry: Registry, connection: Connection, row: Row
 ) -> None:
     """SQLAlchemy raises an error of its own; it is known by its cause."""
     await connection.execute("insert into runs (name) values ('a'), ('b')")

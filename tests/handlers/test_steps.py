@@ -18,11 +18,9 @@ from reactor.lifecycle.lease import Worker
 from reactor.lifecycle.steps import Record, StepState, plan_steps, record_steps
 from reactor.pod.in_process import Reactor
 from reactor.testing import run_until_idle
-
-Row = Callable[[int], Awaitable[dict[str, Any]]]
-Until = Callable[..., Awaitable[Any]]
-Marks = Callable[[str], list[tuple[int, int, int, float]]]
-StartPod = Callable[..., Awaitable[Any]]
+from tests.support.jobs import Row
+from tests.support.pods import Marks, StartPod
+from tests.support.until import until
 
 DAYS = ("day 1", "day 2", "day 3")
 MODELS = ("a", "b", "c", "d")
@@ -287,7 +285,7 @@ async def test_by_hand_failed_steps_are_retried_and_completed_ones_are_not(
 
 
 async def test_killed_on_the_second_day_the_first_is_not_run_again(
-    start_pod: StartPod, connection: Connection, row: Row, marks: Marks, until: Until
+    start_pod: StartPod, connection: Connection, row: Row, marks: Marks
 ) -> None:
     """J5, guarantee 3: kill -9 of the worker process, in the middle of a group."""
     pod = await start_pod()
@@ -538,7 +536,7 @@ async def test_a_stale_attempt_writes_no_step(connection: Connection, claimed: J
 
 @pytest.mark.parametrize("write", ["plan", "record"])
 async def test_a_cancel_at_the_same_moment_is_waited_for(
-    database: str, connection: Connection, claimed: Job, write: str, until: Until
+    database: str, connection: Connection, claimed: Job, write: str
 ) -> None:
     """Guarantee 3: the row is locked, not only looked at. Else the step could be written after the cancel was done."""
     await plan_steps(connection, claimed.id, claimed.attempt_id, {"a": 0}, started=False)
@@ -564,7 +562,7 @@ async def _waits_for_a_lock(connection: Connection, name: str) -> bool:
 
 @pytest.mark.parametrize("at_once", [1, 4])
 async def test_a_handler_whose_job_was_taken_stops_at_its_next_step(
-    database: str, registry: Registry, connection: Connection, until: Until, at_once: int
+    database: str, registry: Registry, connection: Connection, at_once: int
 ) -> None:
     """Guarantee 3, F9: no notification has reached it yet; its write changes nothing and stops it."""
     called: list[str] = []
@@ -596,7 +594,7 @@ async def test_a_handler_whose_job_was_taken_stops_at_its_next_step(
 
 @pytest.mark.parametrize("kind", ["async", "thread"])
 async def test_a_cancel_is_honoured_between_steps(
-    database: str, registry: Registry, connection: Connection, row: Row, until: Until, kind: str
+    database: str, registry: Registry, connection: Connection, row: Row, kind: str
 ) -> None:
     """F9: and what was under way goes back to pending, for a retry."""
     began = threading.Event()
@@ -631,7 +629,7 @@ async def test_a_cancel_is_honoured_between_steps(
 
 
 async def test_a_shutdown_is_honoured_between_steps(
-    database: str, registry: Registry, connection: Connection, row: Row, until: Until
+    database: str, registry: Registry, connection: Connection, row: Row
 ) -> None:
     """F9: the next pod continues where this one stopped, and no attempt is charged."""
     began = asyncio.Event()
@@ -657,7 +655,7 @@ async def test_a_shutdown_is_honoured_between_steps(
 
 
 async def test_a_producers_lock_on_one_job_does_not_delay_progress_of_others(
-    database: str, registry: Registry, connection: Connection, until: Until
+    database: str, registry: Registry, connection: Connection
 ) -> None:
     """A job that waits for a running one, inserted in a transaction that stays open for a while."""
     told: list[int] = []
@@ -689,7 +687,7 @@ async def test_a_producers_lock_on_one_job_does_not_delay_progress_of_others(
 
 
 async def test_a_lock_on_one_job_does_not_delay_steps_of_others(
-    database: str, registry: Registry, connection: Connection, row: Row, until: Until
+    database: str, registry: Registry, connection: Connection, row: Row
 ) -> None:
     """And when it is given up, the step is written."""
     may_end: dict[int, asyncio.Event] = {}

@@ -2,8 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 from uuid import uuid4
 
@@ -16,10 +15,8 @@ from reactor.database.connection import Connection, connect
 from reactor.handlers.transaction import Transaction
 from reactor.job import JobState
 from reactor.testing import run_until_idle
-from reactor.worker.claim_loop import ClaimLoop
-
-Running = Callable[..., AbstractAsyncContextManager[ClaimLoop]]
-Events = list[MutableMapping[str, Any]]
+from tests.support.claim_loops import Running
+from tests.support.logs import Events
 
 
 class Ledger:

@@ -1,8 +1,7 @@
 """A batch writer shares commits, and lets no row hold up the others."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Iterable, Sequence
 
 import asyncpg
 import pytest
@@ -10,8 +9,7 @@ import pytest
 from reactor.database.connection import Connection, connect
 from reactor.database.reconnecting import ReconnectingConnection
 from reactor.lifecycle.batch_writer import BatchWriter
-
-Until = Callable[..., Awaitable[Any]]
+from tests.support.until import until
 
 
 class Numbers(BatchWriter[int, set[int]]):
@@ -88,7 +86,7 @@ async def test_a_batch_that_is_refused_is_written_item_by_item(writer: Numbers, 
 
 
 async def test_an_item_whose_row_is_locked_is_written_later_and_holds_up_no_other(
-    writer: Numbers, database: str, until: Until
+    writer: Numbers, database: str
 ) -> None:
     async with connect(database, name="operator") as operator, operator.transaction():
         await operator.execute("select from numbers where n = 2 for update")
@@ -103,9 +101,7 @@ async def test_an_item_whose_row_is_locked_is_written_later_and_holds_up_no_othe
     assert writer.is_idle
 
 
-async def test_items_that_arrive_while_a_batch_is_written_form_the_next_one(
-    writer: Numbers, database: str, until: Until
-) -> None:
+async def test_items_that_arrive_while_a_batch_is_written_form_the_next_one(writer: Numbers, database: str) -> None:
     async with connect(database, name="operator") as operator:
         lock = operator.transaction()
         await lock.start()

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import asyncpg
@@ -17,10 +16,8 @@ from reactor.lifecycle.lease import Worker, register_worker, retire_worker
 from reactor.lifecycle.settle import settle
 from reactor.operate import Operator, cancel, drain, limit, pause, recover, resume, retry
 from reactor.outcome import Completed, Ending, Failed
-from tests.support.jobs import insert
-
-Row = Callable[[int], Awaitable[dict[str, Any]]]
-Until = Callable[..., Awaitable[Any]]
+from tests.support.jobs import Row, insert
+from tests.support.until import until
 
 ANNE = Operator("anne@host", "cli")
 
@@ -104,7 +101,7 @@ async def test_characters_that_the_database_can_not_store_are_replaced_in_reason
     assert (await audit(connection))[0]["who"] == "?"
 
 
-async def test_a_cancel_is_repeated_after_a_deadlock(database: str, connection: Connection, until: Until) -> None:
+async def test_a_cancel_is_repeated_after_a_deadlock(database: str, connection: Connection) -> None:
     """Two transactions lock the same two rows in opposite order; the server aborts one of them, which is repeated.
 
     Ours is aborted: a session checks for deadlocks once, deadlock_timeout after it started to wait, and ours has the

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,8 +20,7 @@ from reactor.operate.schedules import list_schedules
 from reactor.outcome import Completed, Ending
 from reactor.pod.in_process import Reactor
 from reactor.testing import run_until_idle
-
-Until = Callable[..., Awaitable[Any]]
+from tests.support.until import until
 
 ANNE = Operator("anne", "test")
 MONTH = Retention(30)
@@ -212,9 +210,7 @@ def test_an_invalid_retention_is_refused(payload: dict[str, Any]) -> None:
         Retention.from_payload(payload)
 
 
-async def test_recurring_pruning_needs_no_handler_of_the_app(
-    database: str, connection: Connection, until: Until
-) -> None:
+async def test_recurring_pruning_needs_no_handler_of_the_app(database: str, connection: Connection) -> None:
     registry = Registry()
 
     @registry.register("work")

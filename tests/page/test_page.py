@@ -28,13 +28,12 @@ from reactor.client.submit import NewJob
 from reactor.database.connection import connect
 from reactor.testing import Databases
 from tests.page.site import CHROMIUM_FLAGS, HERE, WATCH, Host, Site, Tab, site_on
+from tests.support.until import until
 
 # One event loop for all tests, since they share a browser.
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.pods]
 session = pytest_asyncio.fixture(scope="session", loop_scope="session")
 each = pytest_asyncio.fixture(loop_scope="session")
-
-Until = Callable[..., Awaitable[Any]]
 
 
 @session
@@ -176,7 +175,7 @@ async def test_buttons_cancel_and_retry_jobs_and_show_refusals(open_tab: Any, si
 
 
 async def test_the_page_reconnects_after_a_server_restart_and_catches_up(
-    open_tab: Any, databases: Databases, tmp_path: Path, until: Until
+    open_tab: Any, databases: Databases, tmp_path: Path
 ) -> None:
     async with site_on(databases, tmp_path, works=False) as lost:
         pipeline = await lost.submit([NewJob(job_type="fetch.weather", payload={"seconds": 0.1})])
@@ -228,7 +227,7 @@ Object.defineProperty(document, "hidden", { get: () => window.isHidden ?? false 
 OPEN_STREAMS = "window.streams.filter((stream) => stream.readyState === 1).length"
 
 
-async def test_a_tab_holds_one_stream_and_closes_it_while_hidden(open_tab: Any, site: Site, until: Until) -> None:
+async def test_a_tab_holds_one_stream_and_closes_it_while_hidden(open_tab: Any, site: Site) -> None:
     pipeline = await site.submit([NewJob(job_type="no.handler", scope="hidden/tab")])
     tab = await open_tab()
     await tab.page.context.add_init_script(COUNT_STREAMS)
@@ -272,7 +271,7 @@ new MutationObserver(() => {
 """
 
 
-async def test_a_pipeline_of_ten_thousand_jobs_stays_usable(open_tab: Any, site: Site, until: Until) -> None:
+async def test_a_pipeline_of_ten_thousand_jobs_stays_usable(open_tab: Any, site: Site) -> None:
     count = 10_000
     tomorrow = datetime.now(UTC) + timedelta(days=1)
     jobs = [NewJob(job_type="fetch.weather", run_after=tomorrow), *[NewJob(job_type="noop")] * (count - 2)]
@@ -719,7 +718,7 @@ async def test_the_panel_never_shows_details_of_another_job(open_tab: Any, site:
     await expect(panel).not_to_contain_text("Depends on")
 
 
-async def test_a_late_response_does_not_replace_a_newer_one(open_tab: Any, site: Site, until: Until) -> None:
+async def test_a_late_response_does_not_replace_a_newer_one(open_tab: Any, site: Site) -> None:
     pipeline = await site.submit([NewJob(job_type="no.handler")])
     job = await site.fetch("select id from reactor.jobs where pipeline_id = $1::text::uuid", pipeline)
     tab = await open_tab(f"?pipeline={pipeline}")
@@ -810,9 +809,7 @@ async def test_a_tab_opened_in_the_background_closes_its_stream(open_tab: Any, s
     assert await tab.page.evaluate(OPEN_STREAMS) == 0
 
 
-async def test_a_hidden_tab_stays_paused_while_it_diagnoses_a_failed_stream(
-    open_tab: Any, site: Site, until: Until
-) -> None:
+async def test_a_hidden_tab_stays_paused_while_it_diagnoses_a_failed_stream(open_tab: Any, site: Site) -> None:
     tab = await open_tab("?view=overview")
     held: list[Any] = []
 
@@ -909,7 +906,7 @@ window.EventSource = class extends Heard {
 """
 
 
-async def test_a_filtered_list_survives_resets_of_a_busy_stream(open_tab: Any, site: Site, until: Until) -> None:
+async def test_a_filtered_list_survives_resets_of_a_busy_stream(open_tab: Any, site: Site) -> None:
     """Too many changes at once reset the stream, again and again: the requested list is not lost."""
     burst = "insert into reactor.jobs (job_type, state) select 'burst', 'cancelled' from generate_series(1, 600)"
     pipeline = await site.submit([NewJob(job_type="no.handler", scope="in/the/burst")])
@@ -930,7 +927,7 @@ async def test_a_filtered_list_survives_resets_of_a_busy_stream(open_tab: Any, s
     assert len(held) >= 2
 
 
-async def test_a_late_list_response_does_not_undo_newer_events(open_tab: Any, site: Site, until: Until) -> None:
+async def test_a_late_list_response_does_not_undo_newer_events(open_tab: Any, site: Site) -> None:
     pipeline = await site.submit([NewJob(job_type="no.handler")])
     tab = await open_tab("?view=overview")  # requests no list
     held: list[tuple[Any, Any]] = []
@@ -1143,7 +1140,7 @@ async def test_an_unreachable_database_is_shown_as_stale(open_tab: Any, site: Si
 
 
 async def test_the_progress_element_waits_between_attempts_even_with_new_tokens(
-    open_tab: Any, site: Site, host: Host, until: Until
+    open_tab: Any, site: Site, host: Host
 ) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))

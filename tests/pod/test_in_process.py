@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,9 +14,8 @@ from starlette.applications import Starlette
 from reactor import Context, Job, Reactor, Registry, run_job
 from reactor.database.connection import Connection, connect
 from reactor.errors import AppInvalid, DatabaseUnreachable, SettingsInvalid
-
-Row = Callable[[int], Awaitable[dict[str, Any]]]
-Until = Callable[..., Awaitable[Any]]
+from tests.support.jobs import Row
+from tests.support.until import until
 
 
 async def insert(connection: Connection, job_type: str = "work") -> int:
@@ -57,7 +56,7 @@ async def _two_heartbeats(database: str) -> None:
 
 
 async def test_what_still_runs_when_the_block_is_left_is_given_back(
-    database: str, connection: Connection, registry: Registry, began: list[int], row: Row, until: Until
+    database: str, connection: Connection, registry: Registry, began: list[int], row: Row
 ) -> None:
     async with Reactor(database, registry=registry, grace_seconds=0):
         job_id = await insert(connection, "wait")
@@ -68,7 +67,7 @@ async def test_what_still_runs_when_the_block_is_left_is_given_back(
 
 
 async def test_a_blocked_event_loop_does_not_cost_the_lease(
-    database: str, connection: Connection, registry: Registry, began: list[int], row: Row, until: Until
+    database: str, connection: Connection, registry: Registry, began: list[int], row: Row
 ) -> None:
     """It is renewed meanwhile."""
     async with Reactor(database, registry=registry, heartbeat_seconds=0.2):
@@ -83,7 +82,7 @@ async def test_a_blocked_event_loop_does_not_cost_the_lease(
 
 
 async def test_a_lost_lease_is_the_end_of_a_worker_and_not_of_the_application(
-    database: str, connection: Connection, registry: Registry, began: list[int], until: Until
+    database: str, connection: Connection, registry: Registry, began: list[int]
 ) -> None:
     """What ran is stopped and runs again, under another incarnation."""
     async with Reactor(database, registry=registry, heartbeat_seconds=0.2, grace_seconds=0):
@@ -119,7 +118,7 @@ async def test_a_job_can_be_run_by_its_id(
 
 
 async def test_it_runs_in_an_asgi_lifespan(
-    database: str, connection: Connection, registry: Registry, began: list[int], until: Until
+    database: str, connection: Connection, registry: Registry, began: list[int]
 ) -> None:
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -146,7 +145,7 @@ async def test_mistakes_are_reported(database: str, registry: Registry, began: l
 
 
 async def test_it_leaves_no_task_thread_or_file_behind(
-    database: str, connection: Connection, registry: Registry, began: list[int], until: Until
+    database: str, connection: Connection, registry: Registry, began: list[int]
 ) -> None:
     """A hundred bursts within one, and then all of it several times over."""
 

@@ -1,6 +1,5 @@
 """Suspects of crashes run alone, and the culprit is charged."""
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import uuid4
 
@@ -8,8 +7,7 @@ from reactor.database.connection import Connection
 from reactor.lifecycle.claim import claim
 from reactor.lifecycle.lease import Worker
 from reactor.pod.quarantine import hand_over
-
-Row = Callable[[int], Awaitable[dict[str, Any]]]
+from tests.support.jobs import Row
 
 
 async def claimed(connection: Connection, worker: Worker, count: int) -> dict[int, Any]:

@@ -1,14 +1,12 @@
 """What happens to the jobs of a worker that ended: unstarted, started, or known to have killed it."""
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from reactor.database.connection import Connection
 from reactor.lifecycle.claim import claim
 from reactor.lifecycle.lease import Worker
 from reactor.pod.recovery import after_crash, after_shutdown
-
-Row = Callable[[int], Awaitable[dict[str, Any]]]
+from tests.support.jobs import Row
 
 
 async def claimed(connection: Connection, worker: Worker, count: int) -> dict[int, Any]:

@@ -18,8 +18,7 @@ from reactor.pod.in_process import Reactor
 from reactor.schedules.cron import parse_timing
 from reactor.schedules.declaration import Schedule, declare
 from reactor.schedules.run_due import plan_ticks, run_due
-
-Until = Callable[..., Awaitable[Any]]
+from tests.support.until import until
 
 ANNE = Operator("anne", "test")
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -152,7 +151,7 @@ async def test_ten_pods_at_once_run_each_tick_once(database: str, connection: Co
 
 
 async def test_a_pod_killed_between_the_insert_and_the_update_neither_loses_nor_repeats_the_tick(
-    database: str, connection: Connection, until: Until
+    database: str, connection: Connection
 ) -> None:
     await write(connection)
     await connection.execute(
@@ -414,7 +413,7 @@ def test_a_schedule_name_must_be_unique() -> None:
 
 
 async def test_a_hand_written_row_is_noticed_without_waiting_for_the_poll(
-    database: str, connection: Connection, registry: Registry, until: Until
+    database: str, connection: Connection, registry: Registry
 ) -> None:
     """A changed row too. Polling is off, so the notification does it."""
     async with Reactor(database, registry=registry, poll_seconds=0) as reactor:
@@ -434,7 +433,7 @@ async def test_a_hand_written_row_is_noticed_without_waiting_for_the_poll(
 
 
 async def test_without_notifications_the_poll_finds_a_schedule(
-    database: str, connection: Connection, registry: Registry, until: Until
+    database: str, connection: Connection, registry: Registry
 ) -> None:
     await connection.execute("alter table reactor.schedules disable trigger after_write")
     async with Reactor(database, registry=registry, poll_seconds=0.3) as reactor:
@@ -444,9 +443,7 @@ async def test_without_notifications_the_poll_finds_a_schedule(
         await until(lambda: jobs(connection))
 
 
-async def test_a_worker_wakes_up_at_each_tick(
-    database: str, connection: Connection, registry: Registry, until: Until
-) -> None:
+async def test_a_worker_wakes_up_at_each_tick(database: str, connection: Connection, registry: Registry) -> None:
     """Two pods without polling run one job every second, on time and not early.
 
     A machine that stalls for a second may miss a tick, so the test waits for three ticks in a row.
@@ -468,9 +465,7 @@ async def test_a_worker_wakes_up_at_each_tick(
         await until(three_in_a_row)
 
 
-async def test_a_pod_without_free_slots_still_runs_schedules(
-    database: str, connection: Connection, until: Until
-) -> None:
+async def test_a_pod_without_free_slots_still_runs_schedules(database: str, connection: Connection) -> None:
     """The submitted job is run by another pod."""
     registry, release = Registry(), asyncio.Event()
 
@@ -489,7 +484,7 @@ async def test_a_pod_without_free_slots_still_runs_schedules(
 
 
 async def test_claims_continue_if_schedules_can_not_be_run(
-    database: str, connection: Connection, registry: Registry, until: Until
+    database: str, connection: Connection, registry: Registry
 ) -> None:
     await connection.execute("alter table reactor.schedules rename column enabled to disabled")
     async with Reactor(database, registry=registry, poll_seconds=0.2) as reactor:
@@ -500,7 +495,7 @@ async def test_claims_continue_if_schedules_can_not_be_run(
 
 
 async def test_a_worker_process_saves_and_runs_the_schedules_of_its_app(
-    connection: Connection, start_pod: Callable[..., Awaitable[Any]], until: Until
+    connection: Connection, start_pod: Callable[..., Awaitable[Any]]
 ) -> None:
     """A worker with --once writes them too, but runs no ticks."""
     pod = await start_pod("--app=pod_schedules", "--once", ready=False)

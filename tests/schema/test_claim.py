@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -16,8 +16,7 @@ from reactor.lifecycle.claim import claim, claim_job, claim_one
 from reactor.lifecycle.lease import Worker, heartbeat, register_worker, retire_worker
 from reactor.lifecycle.settle import settle
 from reactor.outcome import Completed, Ending, Errored
-
-Row = Callable[[int], Awaitable[dict[str, Any]]]
+from tests.support.jobs import Row
 
 
 @pytest.fixture

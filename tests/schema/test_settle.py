@@ -1,7 +1,6 @@
 """Settling: every outcome in one statement, each written once, by the attempt that holds the job."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import uuid4
 
@@ -16,8 +15,7 @@ from reactor.lifecycle.lease import Worker, heartbeat, held, register_worker, re
 from reactor.lifecycle.release import release
 from reactor.lifecycle.settle import settle
 from reactor.outcome import Completed, Ending, Errored, Failed, Outcome, Partial, Snoozed
-
-Row = Callable[[int], Awaitable[dict[str, Any]]]
+from tests.support.jobs import Row
 
 
 async def running(connection: Connection, worker: Worker, **options: Any) -> Job:

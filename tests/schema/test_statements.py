@@ -1,6 +1,5 @@
 """Every statement fits the schema, and none that writes to a running job can do so with a stale attempt."""
 
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -12,6 +11,7 @@ from reactor.database import statements
 from reactor.database.connection import Connection
 from reactor.lifecycle.claim import claim_one
 from reactor.lifecycle.lease import Worker, register_worker
+from tests.support.jobs import Row
 
 ALL = {name: sql for name, sql in vars(statements).items() if name.isupper()}
 
@@ -22,8 +22,6 @@ NOT_AN_ATTEMPTS = {
 
 # What each type of parameter is given: the running job's id, and an attempt and a worker that are not its own.
 STRANGER = UUID("99999999-9999-9999-9999-999999999999")
-
-Row = Callable[[int], Awaitable[dict[str, Any]]]
 
 
 def stale_argument(parameter: asyncpg.Type, job_id: int) -> Any:

@@ -1,5 +1,6 @@
 """Inserts, claims and settles jobs directly, without a pod."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from reactor.database.connection import Connection
@@ -8,6 +9,9 @@ from reactor.lifecycle.claim import claim_one
 from reactor.lifecycle.lease import Worker
 from reactor.lifecycle.settle import settle
 from reactor.outcome import Ending, Outcome
+
+Row = Callable[[int], Awaitable[dict[str, Any]]]
+"""The fixture `row`: a job's row by its id."""
 
 
 async def insert(connection: Connection, *, after: list[int] | None = None, **columns: Any) -> int:

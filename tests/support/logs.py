@@ -1,8 +1,12 @@
 """Reads what a process logs while it is still writing."""
 
 import json
+from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
+
+Events = list[MutableMapping[str, Any]]
+"""Log entries of this process, as structlog captures them."""
 
 
 def whole_lines(file: Path) -> list[str]:

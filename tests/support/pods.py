@@ -69,3 +69,6 @@ class Pod:
 
 
 StartPod = Callable[..., Awaitable[Pod]]
+"""The fixture `start_pod`."""
+Marks = Callable[[str], list[tuple[int, int, int, float]]]
+"""The fixture `marks`: the job, attempt, pid and time of each mark with this word."""

@@ -45,3 +45,4 @@ class Server:
 
 
 StartServer = Callable[..., Awaitable[Server]]
+"""The fixture `start_server`."""

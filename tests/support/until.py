@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-async def until(condition: Callable[[], Any], within_seconds: float = 20) -> Any:
+async def until(condition: Callable[..., Any], within_seconds: float = 20) -> Any:
     """Calls a plain or async function until what it returns is true, and returns that."""
     deadline, pause = time.monotonic() + within_seconds, 0.01
     while True:

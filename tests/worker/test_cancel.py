@@ -2,8 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from typing import Any
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -12,10 +11,9 @@ from reactor.database.connection import Connection, connect
 from reactor.lifecycle.claim import claim
 from reactor.lifecycle.lease import Worker, register_worker
 from reactor.pod.in_process import Reactor
-
-Row = Callable[[int], Awaitable[dict[str, Any]]]
-Until = Callable[..., Awaitable[Any]]
-Events = list[MutableMapping[str, Any]]
+from tests.support.jobs import Row
+from tests.support.logs import Events
+from tests.support.until import until
 
 
 class Work:
@@ -66,7 +64,7 @@ def work() -> Work:
 
 
 @pytest.fixture
-async def reactor(database: str, work: Work, until: Until) -> AsyncIterator[Reactor]:
+async def reactor(database: str, work: Work) -> AsyncIterator[Reactor]:
     async with Reactor(
         database, registry=work.registry, poll_seconds=0.5, lease_seconds=60, heartbeat_seconds=15, grace_seconds=0
     ) as reactor:
@@ -92,7 +90,7 @@ async def cancel(connection: Connection, job_id: int) -> float:
 
 @pytest.mark.parametrize("kind", ["work", "thread"])
 async def test_a_cancel_reaches_the_handler_by_notification(
-    reactor: Reactor, work: Work, connection: Connection, row: Row, until: Until, events: Events, kind: str
+    reactor: Reactor, work: Work, connection: Connection, row: Row, events: Events, kind: str
 ) -> None:
     """F6: within 100 ms, an async handler as CancelledError and a thread at its next call; the best of twenty, since
     the machine may be busy. The next heartbeat would come after 15 s."""
@@ -110,7 +108,7 @@ async def test_a_cancel_reaches_the_handler_by_notification(
 
 
 async def test_a_cancelled_jobs_scope_stays_held_until_its_handler_has_stopped(
-    reactor: Reactor, work: Work, connection: Connection, row: Row, until: Until
+    reactor: Reactor, work: Work, connection: Connection, row: Row
 ) -> None:
     """Guarantee 5, F12."""
     first = await insert(connection, "deaf", scope="s")
@@ -128,7 +126,7 @@ async def test_a_cancelled_jobs_scope_stays_held_until_its_handler_has_stopped(
 
 
 async def test_a_job_taken_without_a_notification_is_found_by_reconciliation(
-    database: str, work: Work, connection: Connection, row: Row, until: Until
+    database: str, work: Work, connection: Connection, row: Row
 ) -> None:
     """D5: another worker has the row, and no notification was sent: the next reconciliation stops the handler."""
     async with Reactor(database, registry=work.registry, heartbeat_seconds=0.3) as reactor:
@@ -146,9 +144,7 @@ async def test_a_job_taken_without_a_notification_is_found_by_reconciliation(
         assert (after["state"], after["attempt_id"]) == ("running", before["attempt_id"])
 
 
-async def test_claims_whose_client_is_gone_are_given_back(
-    database: str, work: Work, connection: Connection, until: Until
-) -> None:
+async def test_claims_whose_client_is_gone_are_given_back(database: str, work: Work, connection: Connection) -> None:
     """Guarantee 1: a claim may commit although its answer is lost; 200 times, at every moment of it."""
     worker: Worker
     async with Reactor(database, registry=work.registry, queues=["others"], heartbeat_seconds=0.3) as reactor:
@@ -182,7 +178,7 @@ async def test_claims_whose_client_is_gone_are_given_back(
 
 
 async def test_while_draining_nothing_new_is_run_and_nothing_is_lost(
-    reactor: Reactor, work: Work, connection: Connection, row: Row, until: Until
+    reactor: Reactor, work: Work, connection: Connection, row: Row
 ) -> None:
     running = await insert(connection)
     await until(lambda: running in work.began)
@@ -196,9 +192,7 @@ async def test_while_draining_nothing_new_is_run_and_nothing_is_lost(
     await until(lambda: waiting in work.ended)
 
 
-async def test_a_paused_queue_rests_and_goes_on(
-    reactor: Reactor, work: Work, connection: Connection, row: Row, until: Until
-) -> None:
+async def test_a_paused_queue_rests_and_goes_on(reactor: Reactor, work: Work, connection: Connection, row: Row) -> None:
     await connection.execute("insert into reactor.queues (name, paused) values ('slow', true)")
     paused = await insert(connection, queue="slow")
     other = await insert(connection)
@@ -210,7 +204,7 @@ async def test_a_paused_queue_rests_and_goes_on(
 
 
 async def test_a_queues_limit_holds_over_all_pods(
-    database: str, reactor: Reactor, work: Work, connection: Connection, until: Until
+    database: str, reactor: Reactor, work: Work, connection: Connection
 ) -> None:
     await connection.execute("insert into reactor.queues (name, max_running) values ('narrow', 2)")
     async with Reactor(database, registry=work.registry, poll_seconds=0.1, grace_seconds=0):

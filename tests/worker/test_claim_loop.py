@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
@@ -12,10 +11,10 @@ from reactor.database.connection import Connection, connect
 from reactor.lifecycle.claim import claim
 from reactor.worker import claim_loop
 from reactor.worker.claim_loop import ClaimLoop, Timings
+from tests.support.claim_loops import Running
+from tests.support.jobs import Row
+from tests.support.until import until
 
-Row = Callable[[int], Awaitable[dict[str, Any]]]
-Until = Callable[..., Awaitable[Any]]
-Running = Callable[..., AbstractAsyncContextManager[ClaimLoop]]
 Hook = Callable[[list[Job]], Awaitable[None]]
 
 
@@ -67,7 +66,6 @@ async def test_a_notification_during_a_claim_triggers_another_claim(
     producer: Connection,
     running: Running,
     row: Row,
-    until: Until,
     states: list[str],
     after_claims: Callable[[Hook], None],
     monkeypatch: pytest.MonkeyPatch,
@@ -97,7 +95,6 @@ async def test_a_row_that_becomes_visible_after_the_claim_is_found_by_a_recheck(
     producer: Connection,
     running: Running,
     row: Row,
-    until: Until,
     states: list[str],
     after_claims: Callable[[Hook], None],
 ) -> None:
@@ -127,7 +124,6 @@ async def test_a_reconciliation_does_not_release_what_is_being_claimed(
     registry: Registry,
     running: Running,
     row: Row,
-    until: Until,
     after_claims: Callable[[Hook], None],
 ) -> None:
     """Guarantees 3 and 5: its handler would run while another pod may claim it."""
@@ -158,7 +154,7 @@ async def test_a_reconciliation_does_not_release_what_is_being_claimed(
     assert held == [True]
 
 
-async def test_a_stop_while_it_sleeps_ends_it(running: Running, states: list[str], until: Until) -> None:
+async def test_a_stop_while_it_sleeps_ends_it(running: Running, states: list[str]) -> None:
     """At once, and not when it would have polled."""
     async with running(poll_seconds=0, reconcile_seconds=3600) as loop:
         await until(lambda: loop.is_at_rest)
@@ -166,7 +162,7 @@ async def test_a_stop_while_it_sleeps_ends_it(running: Running, states: list[str
 
 
 async def test_a_listener_that_connects_makes_it_look(
-    producer: Connection, running: Running, row: Row, until: Until, states: list[str]
+    producer: Connection, running: Running, row: Row, states: list[str]
 ) -> None:
     """Notifications that were sent while it was not listening did not arrive."""
     async with running(poll_seconds=0, reconcile_seconds=3600) as loop:

@@ -6,8 +6,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,12 +21,9 @@ from reactor.job import JobState
 from reactor.lifecycle.claim import claim_one
 from reactor.lifecycle.lease import Worker
 from reactor.testing import run_until_idle
-from reactor.worker.claim_loop import ClaimLoop
 from reactor.worker.slots import Slots, Timings
-
-Row = Callable[[int], Awaitable[dict[str, Any]]]
-Running = Callable[..., AbstractAsyncContextManager[ClaimLoop]]
-Events = list[MutableMapping[str, Any]]
+from tests.support.claim_loops import Running
+from tests.support.logs import Events
 
 
 class Bench:

@@ -3,7 +3,6 @@
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -17,9 +16,8 @@ from reactor.pod.in_process import Reactor
 from reactor.schedules.run_due import run_due
 from reactor.testing import run_until_idle
 from reactor.worker.due_times import ScheduledJobs
-
-Row = Callable[[int], Awaitable[dict[str, Any]]]
-Until = Callable[..., Awaitable[Any]]
+from tests.support.jobs import Row
+from tests.support.until import until
 
 
 async def insert(connection: Connection, job_type: str = "work", **columns: Any) -> int:
@@ -40,7 +38,7 @@ async def _is(row: Row, job_id: int, state: str) -> bool:
 
 
 async def test_a_transaction_that_two_tasks_open_at_once_loses_nothing(
-    database: str, connection: Connection, row: Row, until: Until
+    database: str, connection: Connection, row: Row
 ) -> None:
     """Guarantee 4: what a completed handler wrote is there."""
     await connection.execute("create table ledger (n int)")
@@ -76,7 +74,7 @@ async def _ended(row: Row, job_id: int) -> bool:
 
 
 async def test_a_scheduled_job_of_which_no_notification_came_is_run(
-    database: str, connection: Connection, row: Row, until: Until
+    database: str, connection: Connection, row: Row
 ) -> None:
     """Guarantee 1: the poller finds scheduled jobs too."""
     registry = Registry()
@@ -94,7 +92,7 @@ async def test_a_scheduled_job_of_which_no_notification_came_is_run(
 
 
 async def test_a_handler_that_is_stopped_again_while_it_rolls_back_is_not_forgotten(
-    database: str, connection: Connection, row: Row, until: Until
+    database: str, connection: Connection, row: Row
 ) -> None:
     """Its slot is free afterwards, and its job runs again."""
     registry = Registry()
@@ -117,7 +115,7 @@ async def test_a_handler_that_is_stopped_again_while_it_rolls_back_is_not_forgot
 
 
 async def test_an_attempt_that_loses_its_job_before_it_starts_frees_its_slot_and_scope(
-    database: str, connection: Connection, row: Row, until: Until
+    database: str, connection: Connection, row: Row
 ) -> None:
     registry = Registry()
 
@@ -142,7 +140,7 @@ async def test_an_attempt_that_loses_its_job_before_it_starts_frees_its_slot_and
 
 
 async def test_a_cancelled_job_that_had_not_started_frees_its_scope(
-    database: str, connection: Connection, row: Row, until: Until
+    database: str, connection: Connection, row: Row
 ) -> None:
     """It was claimed ahead, and waited for a slot."""
     registry = Registry()
@@ -171,7 +169,7 @@ async def test_a_cancelled_job_that_had_not_started_frees_its_scope(
 
 
 async def test_a_notification_while_no_slot_is_free_is_kept_until_one_is(
-    database: str, connection: Connection, row: Row, until: Until
+    database: str, connection: Connection, row: Row
 ) -> None:
     registry = Registry()
     let_go = asyncio.Event()
@@ -221,7 +219,7 @@ async def test_a_notification_while_due_jobs_are_made_ready_causes_another_check
 
 
 async def test_a_schedule_that_changes_while_schedules_run_is_run_again(
-    database: str, monkeypatch: pytest.MonkeyPatch, until: Until
+    database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs, notified_at, is_armed = 0, 0, False
 
@@ -250,9 +248,7 @@ async def test_a_schedule_that_changes_while_schedules_run_is_run_again(
         await until(lambda: 0 < notified_at < runs)
 
 
-async def test_progress_on_a_locked_row_delays_no_other_job(
-    database: str, connection: Connection, row: Row, until: Until
-) -> None:
+async def test_progress_on_a_locked_row_delays_no_other_job(database: str, connection: Connection, row: Row) -> None:
     registry = Registry()
     is_locked, went_on = asyncio.Event(), asyncio.Event()
 
@@ -283,7 +279,7 @@ async def test_progress_on_a_locked_row_delays_no_other_job(
 
 
 async def test_a_database_that_is_read_only_for_a_while_fails_no_job(
-    database: str, connection: Connection, row: Row, until: Until
+    database: str, connection: Connection, row: Row
 ) -> None:
     """As after a failover, when the address still leads to the old server."""
     registry = Registry()
@@ -314,7 +310,7 @@ async def test_a_database_that_is_read_only_for_a_while_fails_no_job(
 
 
 async def test_jobs_end_where_transactions_are_repeatable_read_by_default(
-    database: str, connection: Connection, row: Row, until: Until
+    database: str, connection: Connection, row: Row
 ) -> None:
     name = await connection.fetchval("select current_database()")
     await connection.execute(f"alter database {name} set default_transaction_isolation = 'repeatable read'")
@@ -332,7 +328,7 @@ async def test_jobs_end_where_transactions_are_repeatable_read_by_default(
 
 
 async def test_a_handlers_transaction_may_rest_however_often_its_connection_was_used(
-    database: str, connection: Connection, row: Row, until: Until
+    database: str, connection: Connection, row: Row
 ) -> None:
     """It is exempt from limits on idle transactions."""
     name = await connection.fetchval("select current_database()")
@@ -372,7 +368,7 @@ async def test_an_embedded_reactor_can_be_left_before_it_has_started(database: s
 
 
 async def test_jobs_claimed_while_it_is_being_stopped_do_not_start(
-    database: str, connection: Connection, row: Row, until: Until
+    database: str, connection: Connection, row: Row
 ) -> None:
     registry = Registry()
     began: list[int] = []
@@ -408,9 +404,7 @@ async def _waits_for_a_lock(connection: Connection) -> bool:
     return found
 
 
-async def test_a_context_is_closed_after_its_attempt(
-    database: str, connection: Connection, row: Row, until: Until
-) -> None:
+async def test_a_context_is_closed_after_its_attempt(database: str, connection: Connection, row: Row) -> None:
     """Else a transaction that is opened then would stay open for ever."""
     registry = Registry()
     raised: list[BaseException] = []
@@ -439,7 +433,7 @@ async def test_a_context_is_closed_after_its_attempt(
 
 
 async def test_anything_that_a_handler_raises_or_returns_ends_its_attempt(
-    database: str, connection: Connection, row: Row, until: Until
+    database: str, connection: Connection, row: Row
 ) -> None:
     """And no other's."""
     from reactor import Partial
@@ -485,7 +479,7 @@ async def test_anything_that_a_handler_raises_or_returns_ends_its_attempt(
 
 
 async def test_a_worker_with_an_abandoned_handler_ends_as_soon_as_that_is_written(
-    database: str, connection: Connection, row: Row, until: Until
+    database: str, connection: Connection, row: Row
 ) -> None:
     registry = Registry()
     let_go = threading.Event()
@@ -507,7 +501,7 @@ async def test_a_worker_with_an_abandoned_handler_ends_as_soon_as_that_is_writte
 
 
 async def test_a_reconciliation_does_not_release_what_is_being_abandoned(
-    database: str, connection: Connection, row: Row, until: Until
+    database: str, connection: Connection, row: Row
 ) -> None:
     """Guarantee 5: its scope stays held, for its thread still runs. The batch writer is busy with a locked row."""
     registry = Registry()
@@ -550,7 +544,7 @@ async def test_a_reconciliation_does_not_release_what_is_being_abandoned(
 
 
 async def test_a_reconciliation_does_not_release_what_is_being_claimed_by_its_id(
-    database: str, connection: Connection, row: Row, until: Until, registry: Registry, monkeypatch: pytest.MonkeyPatch
+    database: str, connection: Connection, row: Row, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guarantee 5: its handler would run while its scope is free for another job."""
     states: list[str] = []
