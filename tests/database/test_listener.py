@@ -14,6 +14,7 @@ from reactor.database.listener import Listener, Timings
 from reactor.database.migrate import migrate
 from reactor.embedded import start_embedded
 from reactor.pod.in_process import Reactor
+from tests.support.jobs import insert
 from tests.support.until import until
 
 
@@ -26,11 +27,6 @@ def registry() -> Registry:
         pass
 
     return registry
-
-
-async def insert(connection: Connection) -> int:
-    job_id: int = await connection.fetchval("insert into reactor.jobs (job_type) values ('work') returning id")
-    return job_id
 
 
 async def run_one(connection: Connection) -> None:

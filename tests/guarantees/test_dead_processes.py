@@ -4,23 +4,13 @@ import asyncio
 import signal
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from reactor.database.connection import Connection
-from tests.support.jobs import Row
+from tests.support.jobs import Row, has_state, insert
 from tests.support.pods import Marks, StartPod
 from tests.support.until import until
-
-
-async def insert(connection: Connection, job_type: str, **columns: Any) -> int:
-    names = ["job_type", *columns]
-    places = ", ".join(f"${n}" for n in range(1, len(names) + 1))
-    job_id: int = await connection.fetchval(
-        f"insert into reactor.jobs ({', '.join(names)}) values ({places}) returning id", job_type, *columns.values()
-    )
-    return job_id
 
 
 async def states(connection: Connection) -> dict[str, int]:
@@ -32,11 +22,7 @@ async def test_a_committed_row_is_run(start_pod: StartPod, connection: Connectio
     """Guarantee 1, in the simplest case: without a poll, so the notification brings it."""
     await start_pod(POLL_SECONDS=0)
     job_id = await insert(connection, "noop")
-    await until(lambda: _is(row, job_id, "completed"))
-
-
-async def _is(row: Row, job_id: int, state: str) -> bool:
-    return bool((await row(job_id))["state"] == state)
+    await until(lambda: has_state(row, job_id, "completed"))
 
 
 async def test_a_killed_worker_processs_jobs_run_again_at_once(
@@ -144,7 +130,7 @@ async def test_a_job_that_kills_its_process_fails_and_its_neighbours_are_not_cha
     killer = await insert(connection, "die", priority=-1)
     neighbours = [await insert(connection, "await", payload='{"seconds": 0.2}') for _ in range(50)]
     await start_pod("--concurrency", "60")
-    await until(lambda: _is(row, killer, "failed"), within_seconds=40)
+    await until(lambda: has_state(row, killer, "failed"), within_seconds=40)
 
     async def all_completed() -> bool:
         return await states(connection) == {"completed": 50, "failed": 1}
@@ -163,7 +149,7 @@ async def test_a_job_that_ends_its_process_alone_is_charged_at_once(
     """Guarantee 6: no other job can be the cause."""
     killer = await insert(connection, "exit", max_attempts=1)
     await start_pod()
-    await until(lambda: _is(row, killer, "failed"))
+    await until(lambda: has_state(row, killer, "failed"))
     assert len(marks("began")) == 1
     assert "ran alone" in (await row(killer))["error"]
 
@@ -184,7 +170,7 @@ async def test_a_zombie_changes_nothing_and_is_stopped(
     frozen.signal_all(signal.SIGCONT)
     await until(lambda: frozen.events("lease lost"))
     await until(lambda: not _lives(pid))
-    await until(lambda: _is(row, job_id, "completed"))
+    await until(lambda: has_state(row, job_id, "completed"))
     assert (await row(job_id))["attempt_id"] == mine
     assert await connection.fetchval("select count(*) from ledger") == 1
     assert [attempt for _, attempt, _, _ in marks("ended")] == [2]
@@ -201,7 +187,7 @@ async def test_a_live_job_is_never_taken_for_dead(start_pod: StartPod, connectio
     jobs = [await insert(connection, kind, payload='{"seconds": 11}') for kind in ("await", "block", "gil")]
     await start_pod(**leases)  # looks out for dead ones
     for job_id in jobs:
-        await until(lambda job_id=job_id: _is(row, job_id, "completed"), within_seconds=40)
+        await until(lambda job_id=job_id: has_state(row, job_id, "completed"), within_seconds=40)
         assert (await row(job_id))["attempts"] == 1
     assert await connection.fetchval("select count(*) from reactor.attempts") == 0
 
@@ -213,7 +199,7 @@ async def test_a_thread_that_does_not_end_is_replaced_with_its_process(
     pod = await start_pod()
     neighbour = await insert(connection, "await", payload='{"seconds": 4}')
     stuck = await insert(connection, "stuck")
-    await until(lambda: _is(row, stuck, "completed"))
+    await until(lambda: has_state(row, stuck, "completed"))
     old, new = (pid for job_id, _, pid, _ in marks("began") if job_id == stuck)
     assert old != new
     assert (await row(stuck))["attempts"] == 2
@@ -230,8 +216,8 @@ async def test_a_handler_that_blocks_its_loop_for_ever_is_ended_at_its_timeout(
     await start_pod()
     neighbour = await insert(connection, "await", payload='{"seconds": 1}')
     hog = await insert(connection, "hog")
-    await until(lambda: _is(row, hog, "completed"), within_seconds=30)
-    await until(lambda: _is(row, neighbour, "completed"))
+    await until(lambda: has_state(row, hog, "completed"), within_seconds=30)
+    await until(lambda: has_state(row, neighbour, "completed"))
     assert (await row(hog))["attempts"] == 2
     assert (await row(neighbour))["attempts"] == 1
 
@@ -320,7 +306,7 @@ async def test_queues_are_kept_apart(start_pod: StartPod, connection: Connection
     await start_pod("--queues", "red,green")
     blue = await insert(connection, "noop", queue="blue")
     red = await insert(connection, "noop", queue="red")
-    await until(lambda: _is(row, red, "completed"))
+    await until(lambda: has_state(row, red, "completed"))
     assert (await row(blue))["state"] == "pending"
 
 

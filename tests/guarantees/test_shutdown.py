@@ -8,16 +8,9 @@ from pathlib import Path
 import pytest
 
 from reactor.database.connection import Connection, connect
-from tests.support.jobs import Row
+from tests.support.jobs import Row, has_state, insert
 from tests.support.pods import Marks, StartPod
 from tests.support.until import until
-
-
-async def insert(connection: Connection, job_type: str, payload: str = "{}") -> int:
-    job_id: int = await connection.fetchval(
-        "insert into reactor.jobs (job_type, payload) values ($1, $2) returning id", job_type, payload
-    )
-    return job_id
 
 
 @pytest.mark.parametrize("kind", ["await", "block", "thread", "spin", "gil"])
@@ -90,16 +83,13 @@ async def test_after_a_restart_no_job_stays_running(
 ) -> None:
     """J8: it is run again instead."""
     pod = await start_pod(SHUTDOWN_GRACE_SECONDS=0)
-    job_id = await insert(connection, "await", '{"seconds": 1.5}')
+    job_id = await insert(connection, "await", payload='{"seconds": 1.5}')
     await until(lambda: marks("began"))
     pod.signal(signal.SIGTERM)
     await pod.exit_code()
     await start_pod()
 
-    async def is_completed() -> bool:
-        return bool((await row(job_id))["state"] == "completed")
-
-    await until(is_completed)
+    await until(lambda: has_state(row, job_id, "completed"))
     assert (await row(job_id))["attempts"] == 1
 
 

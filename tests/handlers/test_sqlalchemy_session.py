@@ -14,7 +14,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship,
 from reactor import Context, Job, JobState, Partial, Registry, Step, Summary, submit
 from reactor.database.connection import Connection, connect
 from reactor.testing import run_until_idle
-from tests.support.jobs import Row
+from tests.support.jobs import Row, insert
 from tests.support.until import until
 
 
@@ -52,13 +52,6 @@ async def _tables(connection: Connection) -> None:
     )
 
 
-async def insert(connection: Connection, max_attempts: int = 1) -> int:
-    job_id: int = await connection.fetchval(
-        "insert into reactor.jobs (job_type, max_attempts) values ('work', $1) returning id", max_attempts
-    )
-    return job_id
-
-
 async def names(connection: Connection) -> list[str]:
     return [row["name"] for row in await connection.fetch("select name from runs order by name")]
 
@@ -87,7 +80,7 @@ async def test_data_children_steps_and_end_are_one_commit(
             assert found.options == {"a": [1, "ü"]}
             return {"figures": len(found.figures)}
 
-    job_id = await insert(connection)
+    job_id = await insert(connection, max_attempts=1)
     assert await run_until_idle(database, registry) == {JobState.COMPLETED: 1}
     assert before == [[]]
     assert await names(connection) == ["one"]
@@ -111,7 +104,7 @@ async def test_its_commit_does_not_commit(database: str, registry: Registry, con
         assert await names(connection) == []
         raise ValueError("too bad")
 
-    job_id = await insert(connection)
+    job_id = await insert(connection, max_attempts=1)
     await run_until_idle(database, registry)
     assert (await row(job_id))["state"] == "failed"
     assert await names(connection) == []
@@ -129,7 +122,7 @@ async def test_a_stale_attempts_session_leaves_nothing(
             await session.commit()
         await connection.execute("update reactor.jobs set attempt_id = gen_random_uuid()")
 
-    await insert(connection)
+    await insert(connection, max_attempts=1)
     await run_until_idle(database, registry)
     assert await names(connection) == []
 
@@ -154,7 +147,7 @@ async def test_an_exception_undoes_its_block_and_no_other(
             assert await session.scalar(select(func.count()).select_from(Run)) == 2
         return Partial()
 
-    await insert(connection)
+    await insert(connection, max_attempts=1)
     assert await run_until_idle(database, registry) == {JobState.PARTIAL: 1}
     assert await names(connection) == ["asyncpg", "kept"]
 
@@ -172,7 +165,7 @@ async def test_a_refused_row_can_be_rolled_back(database: str, registry: Registr
             async with session.begin_nested():
                 session.add(Run(name="two"))
 
-    await insert(connection)
+    await insert(connection, max_attempts=1)
     assert await run_until_idle(database, registry) == {JobState.COMPLETED: 1}
     assert await names(connection) == ["one", "two"]
 
@@ -184,7 +177,7 @@ async def test_jobs_are_submitted_through_it(database: str, registry: Registry, 
             await submit(session, "other")
             assert await connection.fetchval("select count(*) from reactor.jobs") == 1
 
-    await insert(connection)
+    await insert(connection, max_attempts=1)
     await run_until_idle(database, registry)
     assert await connection.fetchval("select count(*) from reactor.jobs") == 2
 
@@ -203,7 +196,7 @@ async def test_steps_in_turn_each_have_their_session(database: str, registry: Re
 
         return await ctx.steps([[Step(name, store, name)] for name in ("good", "bad", "fine")])
 
-    await insert(connection)
+    await insert(connection, max_attempts=1)
     assert await run_until_idle(database, registry) == {JobState.PARTIAL: 1}
     assert await names(connection) == ["fine", "good"]
 
@@ -243,7 +236,7 @@ async def test_a_deadlock_under_it_runs_the_handler_again(
                     await asyncio.wait([crossing])
                     raise
 
-    job_id = await insert(connection)
+    job_id = await insert(connection, max_attempts=1)
     assert await run_until_idle(database, registry) == {JobState.COMPLETED: 1}
     assert calls == [DBAPIError, None]
     assert (await row(job_id))["attempts"] == 1

@@ -18,7 +18,7 @@ from reactor.lifecycle.lease import Worker
 from reactor.lifecycle.steps import Record, StepState, plan_steps, record_steps
 from reactor.pod.in_process import Reactor
 from reactor.testing import run_until_idle
-from tests.support.jobs import Row
+from tests.support.jobs import Row, insert
 from tests.support.pods import Marks, StartPod
 from tests.support.until import until
 
@@ -29,13 +29,6 @@ MODELS = ("a", "b", "c", "d")
 @pytest.fixture
 def registry() -> Registry:
     return Registry()
-
-
-async def insert(connection: Connection, max_attempts: int | None = None) -> int:
-    job_id: int = await connection.fetchval(
-        "insert into reactor.jobs (job_type, max_attempts) values ('work', $1) returning id", max_attempts
-    )
-    return job_id
 
 
 async def steps(connection: Connection, job_id: int = 1) -> dict[str, str]:

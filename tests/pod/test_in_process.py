@@ -14,13 +14,8 @@ from starlette.applications import Starlette
 from reactor import Context, Job, Reactor, Registry, run_job
 from reactor.database.connection import Connection, connect
 from reactor.errors import AppInvalid, DatabaseUnreachable, SettingsInvalid
-from tests.support.jobs import Row
+from tests.support.jobs import Row, insert
 from tests.support.until import until
-
-
-async def insert(connection: Connection, job_type: str = "work") -> int:
-    job_id: int = await connection.fetchval("insert into reactor.jobs (job_type) values ($1) returning id", job_type)
-    return job_id
 
 
 @pytest.fixture

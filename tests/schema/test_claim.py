@@ -16,7 +16,7 @@ from reactor.lifecycle.claim import claim, claim_job, claim_one
 from reactor.lifecycle.lease import Worker, heartbeat, register_worker, retire_worker
 from reactor.lifecycle.settle import settle
 from reactor.outcome import Completed, Ending, Errored
-from tests.support.jobs import Row
+from tests.support.jobs import Row, insert
 
 
 @pytest.fixture
@@ -24,14 +24,6 @@ async def connections(database: str) -> AsyncIterator[list[Connection]]:
     """Eight pods' connections."""
     async with AsyncExitStack() as stack:
         yield [await stack.enter_async_context(connect(database, name=f"pod {n}")) for n in range(8)]
-
-
-async def insert(connection: Connection, **columns: Any) -> int:
-    columns = {"job_type": "work"} | columns
-    names, places = ", ".join(columns), ", ".join(f"${n}" for n in range(1, len(columns) + 1))
-    statement = f"insert into reactor.jobs ({names}) values ({places}) returning id"
-    identity: int = await connection.fetchval(statement, *columns.values())
-    return identity
 
 
 async def finish(connection: Connection, *jobs: Job) -> None:

@@ -14,12 +14,14 @@ Row = Callable[[int], Awaitable[dict[str, Any]]]
 """The fixture `row`: a job's row by its id."""
 
 
-async def insert(connection: Connection, *, after: list[int] | None = None, **columns: Any) -> int:
-    """Inserts a job of the type `work`, unless `columns` has another, and returns its id."""
-    columns = {"job_type": "work"} | columns
+async def insert(
+    connection: Connection, job_type: str | None = "work", *, after: list[int] | None = None, **columns: Any
+) -> int:
+    """Inserts a job that depends on the jobs `after`, and returns its id."""
+    columns = {"job_type": job_type} | columns
     names, parameters = ", ".join(columns), ", ".join(f"${n}" for n in range(1, len(columns) + 1))
+    statement = f"insert into reactor.jobs ({names}) values ({parameters}) returning id"
     async with connection.transaction():
-        statement = f"insert into reactor.jobs ({names}) values ({parameters}) returning id"
         job_id: int = await connection.fetchval(statement, *columns.values())
         await connection.executemany(
             "insert into reactor.dependencies (job_id, depends_on) values ($1, $2)",
@@ -38,3 +40,11 @@ async def run(connection: Connection, worker: Worker, job_id: int, outcome: Outc
     """Claims a job and settles it with the outcome."""
     job = await claim(connection, worker, job_id)
     assert await settle(connection, [Ending(job.id, job.attempt_id, outcome)])
+
+
+async def has_state(row: Row, job_id: int, state: str) -> bool:
+    return bool((await row(job_id))["state"] == state)
+
+
+async def has_ended(row: Row, job_id: int) -> bool:
+    return (await row(job_id))["finished_at"] is not None

@@ -11,7 +11,7 @@ from reactor.database.connection import Connection, connect
 from reactor.lifecycle.claim import claim
 from reactor.lifecycle.lease import Worker, register_worker
 from reactor.pod.in_process import Reactor
-from tests.support.jobs import Row
+from tests.support.jobs import Row, insert
 from tests.support.logs import Events
 from tests.support.until import until
 
@@ -71,15 +71,6 @@ async def reactor(database: str, work: Work) -> AsyncIterator[Reactor]:
         await until(lambda: reactor.is_well)
         yield reactor
         work.let_go.set()
-
-
-async def insert(
-    connection: Connection, job_type: str = "work", scope: str | None = None, queue: str = "default"
-) -> int:
-    job_id: int = await connection.fetchval(
-        "insert into reactor.jobs (job_type, scope, queue) values ($1, $2, $3) returning id", job_type, scope, queue
-    )
-    return job_id
 
 
 async def cancel(connection: Connection, job_id: int) -> float:

@@ -12,7 +12,7 @@ from reactor.lifecycle.claim import claim
 from reactor.worker import claim_loop
 from reactor.worker.claim_loop import ClaimLoop, Timings
 from tests.support.claim_loops import Running
-from tests.support.jobs import Row
+from tests.support.jobs import Row, has_state, insert
 from tests.support.until import until
 
 Hook = Callable[[list[Job]], Awaitable[None]]
@@ -52,15 +52,6 @@ def states(database: str, registry: Registry) -> list[str]:
     return seen
 
 
-async def insert(connection: Connection) -> int:
-    job_id: int = await connection.fetchval("insert into reactor.jobs (job_type) values ('work') returning id")
-    return job_id
-
-
-async def is_completed(row: Row, job_id: int) -> bool:
-    return bool((await row(job_id))["state"] == "completed")
-
-
 async def test_a_notification_during_a_claim_triggers_another_claim(
     connection: Connection,
     producer: Connection,
@@ -86,7 +77,7 @@ async def test_a_notification_during_a_claim_triggers_another_claim(
         after_claims(insert_another)
         await insert(connection)
         await until(lambda: late)
-        await until(lambda: is_completed(row, late[0]))
+        await until(lambda: has_state(row, late[0], "completed"))
     assert states == ["running"] * 2
 
 
@@ -113,7 +104,7 @@ async def test_a_row_that_becomes_visible_after_the_claim_is_found_by_a_recheck(
         after_claims(insert_silently)
         await insert(connection)
         await until(lambda: late)
-        await until(lambda: is_completed(row, late[0]))
+        await until(lambda: has_state(row, late[0], "completed"))
         assert loop.counts.polls == 0
     assert states == ["running"] * 2
 
@@ -150,7 +141,7 @@ async def test_a_reconciliation_does_not_release_what_is_being_claimed(
 
         after_claims(reconcile)
         job_id = await insert(connection)
-        await until(lambda: is_completed(row, job_id))
+        await until(lambda: has_state(row, job_id, "completed"))
     assert held == [True]
 
 
@@ -175,4 +166,4 @@ async def test_a_listener_that_connects_makes_it_look(
             "where datname = current_database() and application_name like 'reactor listen%'"
         )
         await until(lambda: loop.summary()["reconnects"] > reconnects)
-        await until(lambda: is_completed(row, job_id))
+        await until(lambda: has_state(row, job_id, "completed"))

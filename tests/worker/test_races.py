@@ -16,25 +16,12 @@ from reactor.pod.in_process import Reactor
 from reactor.schedules.run_due import run_due
 from reactor.testing import run_until_idle
 from reactor.worker.due_times import ScheduledJobs
-from tests.support.jobs import Row
+from tests.support.jobs import Row, has_ended, has_state, insert
 from tests.support.until import until
-
-
-async def insert(connection: Connection, job_type: str = "work", **columns: Any) -> int:
-    names = ["job_type", *columns]
-    places = ", ".join(f"${n}" for n in range(1, len(names) + 1))
-    job_id: int = await connection.fetchval(
-        f"insert into reactor.jobs ({', '.join(names)}) values ({places}) returning id", job_type, *columns.values()
-    )
-    return job_id
 
 
 async def cancel(connection: Connection, job_id: int) -> None:
     await connection.execute("select from reactor.cancel(array[$1::bigint], 'by hand')", job_id)
-
-
-async def _is(row: Row, job_id: int, state: str) -> bool:
-    return bool((await row(job_id))["state"] == state)
 
 
 async def test_a_transaction_that_two_tasks_open_at_once_loses_nothing(
@@ -54,7 +41,7 @@ async def test_a_transaction_that_two_tasks_open_at_once_loses_nothing(
 
     async with Reactor(database, registry=registry, grace_seconds=0):
         job_id = await insert(connection)
-        await until(lambda: _ended(row, job_id))
+        await until(lambda: has_ended(row, job_id))
         ended = await row(job_id)
         written = await connection.fetchval("select count(*) from ledger")
         assert (ended["state"], written) in (("completed", 2), ("failed", 0))
@@ -67,10 +54,6 @@ async def _no_transaction_is_open(connection: Connection) -> bool:
         "select count(*) from pg_stat_activity where datname = current_database() and state like 'idle in transaction%'"
     )
     return found == 0
-
-
-async def _ended(row: Row, job_id: int) -> bool:
-    return (await row(job_id))["finished_at"] is not None
 
 
 async def test_a_scheduled_job_of_which_no_notification_came_is_run(
@@ -88,7 +71,7 @@ async def test_a_scheduled_job_of_which_no_notification_came_is_run(
         job_id = await connection.fetchval(
             "insert into reactor.jobs (job_type, run_after) values ('work', now() + interval '0.5 s') returning id"
         )
-        await until(lambda: _is(row, job_id, "completed"))
+        await until(lambda: has_state(row, job_id, "completed"))
 
 
 async def test_a_handler_that_is_stopped_again_while_it_rolls_back_is_not_forgotten(
@@ -111,7 +94,7 @@ async def test_a_handler_that_is_stopped_again_while_it_rolls_back_is_not_forgot
 
     async with Reactor(database, registry=registry, concurrency=1, grace_seconds=0) as reactor:
         job_id = await insert(connection)
-        await until(lambda: _is(row, job_id, "completed"))
+        await until(lambda: has_state(row, job_id, "completed"))
 
 
 async def test_an_attempt_that_loses_its_job_before_it_starts_frees_its_slot_and_scope(
@@ -165,7 +148,7 @@ async def test_a_cancelled_job_that_had_not_started_frees_its_scope(
         await until(lambda: not reactor._claim_loop.slots.waiting)
         let_go.set()
         next_one = await insert(connection, "quick", scope="s")
-        await until(lambda: _is(row, next_one, "completed"))
+        await until(lambda: has_state(row, next_one, "completed"))
 
 
 async def test_a_notification_while_no_slot_is_free_is_kept_until_one_is(
@@ -196,7 +179,7 @@ async def test_a_notification_while_no_slot_is_free_is_kept_until_one_is(
         await until(lambda: reactor.counts.wakes > heard)
         await asyncio.sleep(0.1)
         let_go.set()
-        await until(lambda: _is(row, last, "completed"))
+        await until(lambda: has_state(row, last, "completed"))
 
 
 async def test_a_notification_while_due_jobs_are_made_ready_causes_another_check(database: str) -> None:
@@ -266,15 +249,15 @@ async def test_progress_on_a_locked_row_delays_no_other_job(database: str, conne
         connect(database, name="operator") as operator,
     ):
         job_id = await insert(connection)
-        await until(lambda: _is(row, job_id, "running"))
+        await until(lambda: has_state(row, job_id, "running"))
         async with operator.transaction():
             await operator.execute("select from reactor.jobs where id = $1 for update", job_id)
             is_locked.set()
             await asyncio.sleep(0.3)
             other = await insert(connection, "quick")
-            await until(lambda: _is(row, other, "completed"))
+            await until(lambda: has_state(row, other, "completed"))
             assert not went_on.is_set()
-        await until(lambda: _is(row, job_id, "completed"))
+        await until(lambda: has_state(row, job_id, "completed"))
         assert (await row(job_id))["progress"] == 1
 
 
@@ -297,13 +280,13 @@ async def test_a_database_that_is_read_only_for_a_while_fails_no_job(
     )
     async with Reactor(database, registry=registry, grace_seconds=0):
         job_id = await insert(connection)
-        await until(lambda: _is(row, job_id, "running"))
+        await until(lambda: has_state(row, job_id, "running"))
         await connection.execute(f"alter database {name} set default_transaction_read_only = on")
         await connection.execute(kick, name)
         let_go.set()
         await asyncio.sleep(1)
         await connection.execute(f"alter database {name} reset default_transaction_read_only")
-        await until(lambda: _ended(row, job_id))
+        await until(lambda: has_ended(row, job_id))
         ended = await row(job_id)
         assert (ended["state"], ended["attempts"], ended["error"]) == ("completed", 1, None)
         assert began == [job_id]
@@ -323,7 +306,7 @@ async def test_jobs_end_where_transactions_are_repeatable_read_by_default(
 
     async with Reactor(database, registry=registry, heartbeat_seconds=0.3, grace_seconds=0):
         job_id = await insert(connection)
-        await until(lambda: _is(row, job_id, "completed"))
+        await until(lambda: has_state(row, job_id, "completed"))
         assert began == [job_id]
 
 
@@ -347,7 +330,7 @@ async def test_a_handlers_transaction_may_rest_however_often_its_connection_was_
     async with Reactor(database, registry=registry, concurrency=1, grace_seconds=0):
         for seconds in (0, 0.8):
             job_id = await insert(connection, payload=f'{{"seconds": {seconds}}}')
-            await until(lambda job_id=job_id: _ended(row, job_id))
+            await until(lambda job_id=job_id: has_ended(row, job_id))
             assert (await row(job_id))["error"] is None
     assert len(began) == 2
 
@@ -409,12 +392,12 @@ async def test_a_context_is_closed_after_its_attempt(database: str, connection: 
     registry = Registry()
     raised: list[BaseException] = []
     tasks: list[asyncio.Task[None]] = []
-    has_ended = asyncio.Event()
+    is_over = asyncio.Event()
 
     @registry.register("work")
     async def work(job: Job, ctx: Context) -> None:
         async def late() -> None:
-            await has_ended.wait()
+            await is_over.wait()
             try:
                 async with ctx.transaction():
                     pass
@@ -425,8 +408,8 @@ async def test_a_context_is_closed_after_its_attempt(database: str, connection: 
 
     async with Reactor(database, registry=registry, concurrency=1, grace_seconds=0):
         job_id = await insert(connection)
-        await until(lambda: _ended(row, job_id))
-        has_ended.set()
+        await until(lambda: has_ended(row, job_id))
+        is_over.set()
         await until(lambda: tasks[0].done())
         assert raised
         await until(lambda: _no_transaction_is_open(connection))
@@ -470,11 +453,11 @@ async def test_anything_that_a_handler_raises_or_returns_ends_its_attempt(
         for kind in ("strange", "stop_iteration", "strange_thread", "message"):
             job_id = await insert(connection, kind)
             try:
-                await until(lambda job_id=job_id: _ended(row, job_id))
+                await until(lambda job_id=job_id: has_ended(row, job_id))
             except AssertionError as error:
                 raise AssertionError(kind) from error
         neighbour_may_end.set()
-        await until(lambda: _ended(row, beside))
+        await until(lambda: has_ended(row, beside))
         assert (await row(beside))["attempts"] == 1
 
 
@@ -493,7 +476,7 @@ async def test_a_worker_with_an_abandoned_handler_ends_as_soon_as_that_is_writte
         running = reactor._claim_loop
         running.on_stuck = running.stop
         job_id = await insert(connection)
-        await until(lambda: _is(row, job_id, "failed"))
+        await until(lambda: has_state(row, job_id, "failed"))
         await until(lambda: reactor._claim_loop is not running)
         let_go.set()
         leaving = time.monotonic()
@@ -523,7 +506,7 @@ async def test_a_reconciliation_does_not_release_what_is_being_abandoned(
     ):
         try:
             other = await insert(connection, "quick")
-            await until(lambda: _is(row, other, "running"))
+            await until(lambda: has_state(row, other, "running"))
             async with operator.transaction():
                 await operator.execute("select from reactor.jobs where id = $1 for update", other)
                 is_locked.set()
