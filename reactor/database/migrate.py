@@ -24,7 +24,7 @@ from reactor.log import get_logger
 log = get_logger(__name__)
 
 # All migrations of one database take turns by this advisory lock ("reactor" in ASCII).
-_LOCK = 0x72656163746F72
+LOCK_KEY = 0x72656163746F72
 
 
 async def migrate(url: str) -> tuple[str | None, str | None]:
@@ -69,9 +69,9 @@ async def _run(url: str, step: Callable[[Config], None]) -> tuple[str | None, st
 
 
 async def _take_turn(connection: Connection) -> None:
-    if not await connection.fetchval(statements.TRY_MIGRATION_LOCK, _LOCK):
+    if not await connection.fetchval(statements.TRY_MIGRATION_LOCK, LOCK_KEY):
         log.info("another migration is running; waiting for it")
-        await connection.execute(statements.TAKE_MIGRATION_LOCK, _LOCK)
+        await connection.execute(statements.TAKE_MIGRATION_LOCK, LOCK_KEY)
 
 
 async def _prepare(connection: Connection, where: str) -> None:

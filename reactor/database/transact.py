@@ -13,7 +13,7 @@ from reactor.database.failures import Failure, classify
 from reactor.errors import DatabaseBusy, LockedElsewhere
 
 TRIES = 6
-_LOCK_SECONDS = 10.0
+LOCK_SECONDS = 10.0
 _between = random.SystemRandom().uniform
 
 T = TypeVar("T")
@@ -27,10 +27,10 @@ async def transact(connection: Connection, work: Callable[[], Awaitable[T]]) -> 
     for number in range(TRIES):
         try:
             async with connection.transaction(isolation="read_committed"):
-                await connection.execute(statements.SET_LOCK_TIMEOUT, round(_LOCK_SECONDS * 1000))
+                await connection.execute(statements.SET_LOCK_TIMEOUT, round(LOCK_SECONDS * 1000))
                 return await work()
         except asyncpg.LockNotAvailableError:
-            raise LockedElsewhere(_LOCK_SECONDS) from None
+            raise LockedElsewhere(LOCK_SECONDS) from None
         except asyncpg.PostgresError as error:
             if classify(error) is not Failure.REPEATABLE:
                 raise

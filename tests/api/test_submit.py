@@ -7,9 +7,11 @@ from uuid import UUID, uuid4
 import httpx
 import pytest
 
+from reactor.database import transact
 from reactor.database.connection import Connection, connect
 from reactor.operate.actions import cancel, drain
 from reactor.operate.audit import Operator
+from tests.support.until import until
 
 ME = Operator("me", "test")
 
@@ -112,9 +114,11 @@ async def test_requests_rejected_by_a_drain_create_nothing(api: httpx.AsyncClien
             number += 1
         return number
 
+    async def are_many() -> bool:
+        return await count(connection) >= 20
+
     submitters = [asyncio.create_task(submit_until_rejected()) for _ in range(4)]
-    while await count(connection) < 20:
-        await asyncio.sleep(0.001)
+    await until(are_many)
     assert (await api.post("/v1/drain", json={"on": True})).status_code == 200
     accepted = sum(await asyncio.gather(*submitters))
     assert await count(connection) == accepted
@@ -206,7 +210,7 @@ async def test_a_locked_table_is_a_503_after_a_short_wait(
     api: httpx.AsyncClient, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """J11: database locked: 503."""
-    monkeypatch.setattr("reactor.database.transact._LOCK_SECONDS", 0.1)
+    monkeypatch.setattr(transact, "LOCK_SECONDS", 0.1)
     async with connect(database, name="other") as other, other.transaction():
         await other.execute("lock table reactor.jobs in access exclusive mode")
         refused = await api.post("/v1/jobs", json={"job_type": "work"})

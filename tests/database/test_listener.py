@@ -14,6 +14,8 @@ from reactor.database.listener import Listener, Timings
 from reactor.database.migrate import migrate
 from reactor.embedded import start_embedded
 from reactor.pod.in_process import Reactor
+from reactor.worker.claim_loop import ClaimLoop
+from tests.support.claim_loops import Running
 from tests.support.jobs import insert
 from tests.support.until import until
 
@@ -38,9 +40,9 @@ async def run_one(connection: Connection) -> None:
     await until(is_completed)
 
 
-def is_at_rest(reactor: Reactor) -> bool:
+def is_at_rest(loop: ClaimLoop) -> bool:
     """The rechecks after the last notification, and after the listener's start, are over."""
-    return reactor.is_well and reactor._claim_loop.is_at_rest
+    return loop.is_listening and loop.is_at_rest
 
 
 async def test_a_notification_brings_a_job_at_once(database: str, connection: Connection, registry: Registry) -> None:
@@ -55,13 +57,13 @@ async def test_a_notification_brings_a_job_at_once(database: str, connection: Co
 
 
 async def test_a_listener_whose_session_is_ended_comes_back(
-    database: str, connection: Connection, registry: Registry, monkeypatch: pytest.MonkeyPatch
+    connection: Connection, registry: Registry, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And claims at once, since it received nothing in between; long before its watchdog would have noticed."""
     monkeypatch.setattr(Listener, "timings", Timings(watch_seconds=60.0))
-    async with Reactor(database, registry=registry, poll_seconds=0) as reactor:
+    async with running(poll_seconds=0) as loop:
         for _ in range(2):
-            await until(lambda: is_at_rest(reactor))
+            await until(lambda: is_at_rest(loop))
             await connection.execute(
                 "select pg_terminate_backend(pid) from pg_stat_activity "
                 "where datname = current_database() and application_name like 'reactor listen%'"
@@ -70,15 +72,15 @@ async def test_a_listener_whose_session_is_ended_comes_back(
 
 
 async def test_without_triggers_the_poll_finds_the_work_and_counts_it(
-    database: str, connection: Connection, registry: Registry
+    connection: Connection, registry: Registry, running: Running
 ) -> None:
     """P5: a poll that finds work is a missed notification."""
-    async with Reactor(database, registry=registry, poll_seconds=0.3) as reactor:
+    async with running(poll_seconds=0.3) as loop:
         await connection.execute("alter table reactor.jobs disable trigger user")
         for missed in (1, 2):
-            await until(lambda: is_at_rest(reactor))
+            await until(lambda: is_at_rest(loop))
             await run_one(connection)
-            await until(lambda missed=missed: reactor.counts.missed_wakes == missed)
+            await until(lambda missed=missed: loop.counts.missed_wakes == missed)
 
 
 class Proxy:
@@ -118,7 +120,7 @@ class Proxy:
 
 
 async def test_a_listener_whose_network_swallows_everything_is_replaced(
-    database: str, connection: Connection, registry: Registry, monkeypatch: pytest.MonkeyPatch
+    database: str, connection: Connection, registry: Registry, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is closed and nothing is heard: the watchdog notices. Until then the poll covers."""
     # Long enough to see that the poll covers until then.
@@ -130,19 +132,19 @@ async def test_a_listener_whose_network_swallows_everything_is_replaced(
     socket_path = next(str(path) for path in Path(folder).iterdir() if path.is_socket())
     async with Proxy(socket_path).running() as proxy:
         listen_url = f"postgresql://{parts.username or 'postgres'}@127.0.0.1:{proxy.port}{parts.path}"
-        async with Reactor(database, registry=registry, listen_url=listen_url, poll_seconds=0.2) as reactor:
-            await until(lambda: is_at_rest(reactor))
-            reconnects = reactor._claim_loop.summary()["reconnects"]
+        async with running(listen_url=listen_url, poll_seconds=0.2) as loop:
+            await until(lambda: is_at_rest(loop))
+            reconnects = loop.summary()["reconnects"]
             proxy.swallow()
             await run_one(connection)
-            assert reactor.counts.missed_wakes == 1
-            heard = reactor.counts.wakes
-            await until(lambda: reactor._claim_loop.summary()["reconnects"] > reconnects)
-            await until(lambda: reactor.is_well)
+            assert loop.counts.missed_wakes == 1
+            heard = loop.counts.wakes
+            await until(lambda: loop.summary()["reconnects"] > reconnects)
+            await until(lambda: loop.is_listening)
 
             async def is_heard_again() -> bool:
                 await run_one(connection)
-                return reactor.counts.wakes > heard
+                return loop.counts.wakes > heard
 
             await until(is_heard_again)
 

@@ -18,6 +18,7 @@ from reactor.database.migrate import migrate, migrate_down, migration_script, pr
 from reactor.database.revision import check_revision, current_revision, known_revisions, newest_revision
 from reactor.embedded import installed_versions, start_embedded
 from reactor.errors import PrivilegeMissing, ReactorError, SchemaBehind, SchemaUnknown
+from tests.support.until import until
 
 
 @pytest.fixture
@@ -156,15 +157,18 @@ async def test_a_user_who_may_create_roles_and_schemas_may_migrate(folder: Path)
 
 async def test_a_migration_waits_for_the_one_before_it(empty: str) -> None:
     async with connect(empty, name="test") as other:
-        await other.execute("select pg_advisory_lock($1)", migrations._LOCK)
+        await other.execute("select pg_advisory_lock($1)", migrations.LOCK_KEY)
         waiting = asyncio.create_task(migrate(empty))
-        async with asyncio.timeout(20):
-            while not await other.fetchval(
+
+        async def waits() -> bool:
+            found: bool = await other.fetchval(
                 "select exists (select from pg_locks where locktype = 'advisory' and not granted)"
-            ):
-                await asyncio.sleep(0.01)
+            )
+            return found
+
+        await until(waits)
         assert not waiting.done()
-        await other.execute("select pg_advisory_unlock($1)", migrations._LOCK)
+        await other.execute("select pg_advisory_unlock($1)", migrations.LOCK_KEY)
         assert (await waiting)[1] == newest_revision()
 
 

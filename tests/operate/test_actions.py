@@ -142,7 +142,7 @@ async def test_a_cancel_is_repeated_after_a_deadlock(database: str, connection: 
 async def test_a_lock_held_by_another_transaction_is_reported(
     database: str, connection: Connection, row: Row, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transact_module, "_LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(transact_module, "LOCK_SECONDS", 0.05)
     job_id = await insert(connection)
     async with connect(database, name="other") as other, other.transaction():
         await other.execute("select from reactor.jobs where id = $1 for update", job_id)

@@ -11,6 +11,7 @@ from reactor.database.connection import Connection, connect
 from reactor.lifecycle.claim import claim
 from reactor.lifecycle.lease import Worker, register_worker
 from reactor.pod.in_process import Reactor
+from tests.support.claim_loops import Running
 from tests.support.jobs import Row, insert
 from tests.support.logs import Events
 from tests.support.until import until
@@ -19,12 +20,12 @@ from tests.support.until import until
 class Work:
     """Handlers that can be watched and let go."""
 
-    def __init__(self) -> None:
+    def __init__(self, registry: Registry) -> None:
         self.began: list[int] = []
         self.cancelled: dict[int, float] = {}
         self.ended: list[int] = []
         self.let_go = asyncio.Event()
-        self.registry = Registry()
+        self.registry = registry
 
         @self.registry.register("work")
         async def work(job: Job, ctx: Context) -> None:
@@ -59,8 +60,8 @@ class Work:
 
 
 @pytest.fixture
-def work() -> Work:
-    return Work()
+def work(registry: Registry) -> Work:
+    return Work(registry)
 
 
 @pytest.fixture
@@ -77,6 +78,12 @@ async def cancel(connection: Connection, job_id: int) -> float:
     """Returns when it was done."""
     await connection.execute("select from reactor.cancel(array[$1::bigint], 'by hand')", job_id)
     return time.monotonic()
+
+
+async def three_polls(reactor: Reactor) -> None:
+    """Each would claim a job that may be claimed."""
+    polls = reactor.counts.polls
+    await until(lambda: reactor.counts.polls >= polls + 3)
 
 
 @pytest.mark.parametrize("kind", ["work", "thread"])
@@ -108,7 +115,7 @@ async def test_a_cancelled_jobs_scope_stays_held_until_its_handler_has_stopped(
     await cancel(connection, first)
     await until(lambda: first in work.cancelled)
     assert (await row(first))["worker_id"] is not None
-    await asyncio.sleep(1.2)  # longer than a poll, and all looks again
+    await three_polls(reactor)
     assert second not in work.began
     work.let_go.set()
     await until(lambda: second in work.began)
@@ -135,11 +142,12 @@ async def test_a_job_taken_without_a_notification_is_found_by_reconciliation(
         assert (after["state"], after["attempt_id"]) == ("running", before["attempt_id"])
 
 
-async def test_claims_whose_client_is_gone_are_given_back(database: str, work: Work, connection: Connection) -> None:
+async def test_claims_whose_client_is_gone_are_given_back(
+    database: str, work: Work, connection: Connection, running: Running
+) -> None:
     """Guarantee 1: a claim may commit although its answer is lost; 200 times, at every moment of it."""
-    worker: Worker
-    async with Reactor(database, registry=work.registry, queues=["others"], heartbeat_seconds=0.3) as reactor:
-        worker = reactor._claim_loop.worker
+    async with running("others", reconcile_seconds=0.3) as loop:
+        worker = loop.worker
         await connection.execute("insert into reactor.jobs (job_type) select 'work' from generate_series(1, 400)")
         lost = 0
         for n in range(200):
@@ -177,7 +185,7 @@ async def test_while_draining_nothing_new_is_run_and_nothing_is_lost(
     waiting = await insert(connection)
     work.let_go.set()
     await until(lambda: running in work.ended)
-    await asyncio.sleep(0.7)  # a poll goes by
+    await three_polls(reactor)
     assert (await row(waiting))["state"] == "pending"
     await connection.execute("update reactor.settings set draining = false")
     await until(lambda: waiting in work.ended)
@@ -188,7 +196,7 @@ async def test_a_paused_queue_rests_and_goes_on(reactor: Reactor, work: Work, co
     paused = await insert(connection, queue="slow")
     other = await insert(connection)
     await until(lambda: other in work.began)
-    await asyncio.sleep(0.7)  # a poll goes by
+    await three_polls(reactor)
     assert (await row(paused))["state"] == "pending"
     await connection.execute("update reactor.queues set paused = false")
     await until(lambda: paused in work.began)
@@ -198,10 +206,10 @@ async def test_a_queues_limit_holds_over_all_pods(
     database: str, reactor: Reactor, work: Work, connection: Connection
 ) -> None:
     await connection.execute("insert into reactor.queues (name, max_running) values ('narrow', 2)")
-    async with Reactor(database, registry=work.registry, poll_seconds=0.1, grace_seconds=0):
+    async with Reactor(database, registry=work.registry, poll_seconds=0.1, grace_seconds=0) as other:
         jobs = [await insert(connection, queue="narrow") for _ in range(6)]
         await until(lambda: len(work.began) == 2)
-        await asyncio.sleep(0.5)
+        await three_polls(other)
         assert len(work.began) == 2
         work.let_go.set()
         await until(lambda: sorted(work.ended) == jobs)

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -13,9 +12,11 @@ from reactor.database.reconnecting import ReconnectingConnection
 from reactor.database.wakeups import NEVER
 from reactor.lifecycle.claim import claim_one
 from reactor.pod.in_process import Reactor
-from reactor.schedules.run_due import run_due
 from reactor.testing import run_until_idle
-from reactor.worker.due_times import ScheduledJobs
+from reactor.worker import claim_loop
+from reactor.worker.claim_loop import ClaimLoop
+from reactor.worker.due_times import ScheduledJobs, Schedules
+from tests.support.claim_loops import Running, register
 from tests.support.jobs import Row, has_ended, has_state, insert
 from tests.support.until import until
 
@@ -75,11 +76,10 @@ async def test_a_scheduled_job_of_which_no_notification_came_is_run(
 
 
 async def test_a_handler_that_is_stopped_again_while_it_rolls_back_is_not_forgotten(
-    database: str, connection: Connection, row: Row
+    connection: Connection, row: Row, registry: Registry, running: Running
 ) -> None:
     """Its slot is free afterwards, and its job runs again."""
-    registry = Registry()
-    reactor: Reactor
+    loop: ClaimLoop
 
     @registry.register("work", timeout_seconds=0.3, backoff=0)
     async def work(job: Job, ctx: Context) -> None:
@@ -90,43 +90,38 @@ async def test_a_handler_that_is_stopped_again_while_it_rolls_back_is_not_forgot
         try:
             await asyncio.sleep(60)
         finally:
-            asyncio.get_running_loop().call_soon(reactor._claim_loop.slots.interrupt)
+            asyncio.get_running_loop().call_soon(loop.slots.interrupt)
 
-    async with Reactor(database, registry=registry, concurrency=1, grace_seconds=0) as reactor:
+    async with running(concurrency=1) as loop:
         job_id = await insert(connection)
         await until(lambda: has_state(row, job_id, "completed"))
 
 
 async def test_an_attempt_that_loses_its_job_before_it_starts_frees_its_slot_and_scope(
-    database: str, connection: Connection, row: Row
+    connection: Connection, registry: Registry, running: Running
 ) -> None:
-    registry = Registry()
-
     @registry.register("work")
     async def work(job: Job) -> None: ...
 
-    async with Reactor(database, registry=registry, concurrency=1, grace_seconds=0) as reactor:
-        await until(lambda: reactor.is_well)
-        slots = reactor._claim_loop.slots
-        take = slots.take
+    async with running(concurrency=1) as loop:
+        take = loop.slots.take
 
         def take_and_lose(jobs: list[Job]) -> None:
             take(jobs)
             if jobs:
-                slots.take = take  # type: ignore[method-assign]
-                slots.lose({job.attempt_id for job in jobs})
+                loop.slots.take = take  # type: ignore[method-assign]
+                loop.slots.lose({job.attempt_id for job in jobs})
 
-        slots.take = take_and_lose  # type: ignore[method-assign,assignment]
+        loop.slots.take = take_and_lose  # type: ignore[method-assign,assignment]
         await insert(connection)
-        await until(lambda: reactor.counts.stale == 1)
-        assert slots.free == 1
+        await until(lambda: loop.counts.stale == 1)
+        assert loop.slots.free == 1
 
 
 async def test_a_cancelled_job_that_had_not_started_frees_its_scope(
-    database: str, connection: Connection, row: Row
+    connection: Connection, row: Row, registry: Registry, running: Running
 ) -> None:
     """It was claimed ahead, and waited for a slot."""
-    registry = Registry()
     let_go = asyncio.Event()
 
     @registry.register("work")
@@ -136,25 +131,23 @@ async def test_a_cancelled_job_that_had_not_started_frees_its_scope(
     @registry.register("quick")
     async def quick(job: Job) -> None: ...
 
-    # So that no reconciliation repairs it meanwhile.
-    async with Reactor(database, registry=registry, concurrency=1, grace_seconds=0, heartbeat_seconds=30) as reactor:
-        await until(lambda: reactor.is_well)
-        reactor._claim_loop.claim_ahead.ahead = lambda: 5  # type: ignore[method-assign]
+    # The timed reconciliation would repair it too.
+    async with running(concurrency=1, reconcile_seconds=3600) as loop:
+        loop.claim_ahead.ahead = lambda: 5  # type: ignore[method-assign]
         async with connection.transaction():
             await insert(connection)
             waits = await insert(connection, scope="s")
-        await until(lambda: reactor._claim_loop.slots.waiting == 1)
+        await until(lambda: loop.slots.waiting == 1)
         await cancel(connection, waits)
-        await until(lambda: not reactor._claim_loop.slots.waiting)
+        await until(lambda: not loop.slots.waiting)
         let_go.set()
         next_one = await insert(connection, "quick", scope="s")
         await until(lambda: has_state(row, next_one, "completed"))
 
 
 async def test_a_notification_while_no_slot_is_free_is_kept_until_one_is(
-    database: str, connection: Connection, row: Row
+    connection: Connection, row: Row, registry: Registry, running: Running
 ) -> None:
-    registry = Registry()
     let_go = asyncio.Event()
 
     @registry.register("work")
@@ -162,22 +155,19 @@ async def test_a_notification_while_no_slot_is_free_is_kept_until_one_is(
         await let_go.wait()
 
     ahead = 5
-    # So that neither a poll nor a reconciliation helps meanwhile.
-    async with Reactor(
-        database, registry=registry, concurrency=1, poll_seconds=0, grace_seconds=0, heartbeat_seconds=30
-    ) as reactor:
-        await until(lambda: reactor.is_well)
-        reactor._claim_loop.claim_ahead.ahead = lambda: ahead  # type: ignore[method-assign]
+    # A poll or the timed reconciliation would find the job too.
+    async with running(concurrency=1, poll_seconds=0, reconcile_seconds=3600) as loop:
+        loop.claim_ahead.ahead = lambda: ahead  # type: ignore[method-assign]
         async with connection.transaction():
             for _ in range(3):
                 await insert(connection)
-        await until(lambda: reactor._claim_loop.slots.waiting == 2)
-        ahead = 0  # they were quick, and are slow now
-        heard = reactor.counts.wakes
-        await asyncio.sleep(0.05)  # the notification of the last three silences others for 10 ms
+        await until(lambda: loop.slots.waiting == 2)
+        ahead = 0  # as if handlers had become slow
+        heard = loop.counts.wakes
+        await asyncio.sleep(0.05)  # an insert notifies only if none has for 10 ms
         last = await insert(connection)
-        await until(lambda: reactor.counts.wakes > heard)
-        await asyncio.sleep(0.1)
+        await until(lambda: loop.counts.wakes > heard)
+        await asyncio.sleep(0.1)  # for a claim that must not happen: it would use up the notification
         let_go.set()
         await until(lambda: has_state(row, last, "completed"))
 
@@ -201,34 +191,24 @@ async def test_a_notification_while_due_jobs_are_made_ready_causes_another_check
     await connection.close()
 
 
-async def test_a_schedule_that_changes_while_schedules_run_is_run_again(
-    database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runs, notified_at, is_armed = 0, 0, False
+async def test_a_schedule_that_changes_while_schedules_run_is_run_again(database: str) -> None:
+    class Notified(ReconnectingConnection):
+        runs = 0
 
-    async def run_and_notify(connection: Connection) -> float:
-        nonlocal runs, notified_at, is_armed
-        pause = await run_due(connection)
-        runs += 1
-        if is_armed:
-            is_armed, notified_at = False, runs
-            reactor._claim_loop.schedules.notify()
-        return pause
+        async def retry(self, operation: Any) -> Any:
+            answer = await super().retry(operation)
+            self.runs += 1
+            if self.runs == 1:
+                schedules.notify()
+            return answer
 
-    registry = Registry()
-
-    @registry.register("work")
-    async def work(job: Job) -> None: ...
-
-    async with Reactor(database, registry=registry, poll_seconds=0, grace_seconds=0) as reactor:
-        await until(lambda: reactor.is_well)
-        monkeypatch.setattr("reactor.worker.due_times.run_due", run_and_notify)
-        reactor._claim_loop.schedules.notify()
-        await until(lambda: runs)
-        await asyncio.sleep(0.1)  # the runs of the start are over
-        is_armed = True
-        reactor._claim_loop.schedules.notify()
-        await until(lambda: 0 < notified_at < runs)
+    connection = Notified(database, "test")
+    schedules = Schedules(connection, longest_pause=NEVER)
+    running = asyncio.create_task(schedules.run())
+    await until(lambda: connection.runs == 2)
+    schedules.stop()
+    await running
+    await connection.close()
 
 
 async def test_progress_on_a_locked_row_delays_no_other_job(database: str, connection: Connection, row: Row) -> None:
@@ -253,7 +233,7 @@ async def test_progress_on_a_locked_row_delays_no_other_job(database: str, conne
         async with operator.transaction():
             await operator.execute("select from reactor.jobs where id = $1 for update", job_id)
             is_locked.set()
-            await asyncio.sleep(0.3)
+            await until(lambda: _waits_for_a_lock(connection, "settle"))
             other = await insert(connection, "quick")
             await until(lambda: has_state(row, other, "completed"))
             assert not went_on.is_set()
@@ -284,7 +264,7 @@ async def test_a_database_that_is_read_only_for_a_while_fails_no_job(
         await connection.execute(f"alter database {name} set default_transaction_read_only = on")
         await connection.execute(kick, name)
         let_go.set()
-        await asyncio.sleep(1)
+        await asyncio.sleep(1)  # for several attempts to write the end, which must not fail the job
         await connection.execute(f"alter database {name} reset default_transaction_read_only")
         await until(lambda: has_ended(row, job_id))
         ended = await row(job_id)
@@ -343,7 +323,7 @@ async def test_an_embedded_reactor_can_be_left_before_it_has_started(database: s
 
     @registry.lifespan
     async def slow() -> Any:
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.3)  # longer than the block below takes
         yield None
 
     async with Reactor(database, registry=registry, grace_seconds=0):
@@ -351,38 +331,32 @@ async def test_an_embedded_reactor_can_be_left_before_it_has_started(database: s
 
 
 async def test_jobs_claimed_while_it_is_being_stopped_do_not_start(
-    database: str, connection: Connection, row: Row
+    database: str, connection: Connection, row: Row, registry: Registry, running: Running
 ) -> None:
-    registry = Registry()
-    began: list[int] = []
+    started: list[int] = []
 
     @registry.register("work")
     async def work(job: Job) -> None:
-        began.append(job.id)
+        started.append(job.id)
 
-    async with (
-        Reactor(database, registry=registry, poll_seconds=0, grace_seconds=1) as reactor,
-        connect(database, name="operator") as operator,
-    ):
-        await until(lambda: reactor.is_well)
+    async with running(poll_seconds=0) as loop, connect(database, name="operator") as operator:
         lock = operator.transaction()
         await lock.start()
         await operator.execute("lock table reactor.workers in access exclusive mode")
         job_id = await insert(connection)
-        await until(lambda: _waits_for_a_lock(connection))
-        reactor._stopping = True  # or another incarnation would run it
-        reactor._claim_loop.interrupt()
+        await until(lambda: _waits_for_a_lock(connection, "claim"))
+        loop.interrupt()
         await lock.rollback()
-        await until(lambda: reactor._running.done())
     after = await row(job_id)
-    assert (began, after["state"], after["attempts"]) == ([], "pending", 0)
+    assert (started, after["state"], after["attempts"]) == ([], "pending", 0)
     assert await connection.fetchval("select count(*) from reactor.attempts") == 0
 
 
-async def _waits_for_a_lock(connection: Connection) -> bool:
+async def _waits_for_a_lock(connection: Connection, purpose: str) -> bool:
     found: bool = await connection.fetchval(
         "select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' "
-        "and application_name like 'reactor claim%')"
+        "and application_name like 'reactor ' || $1 || '%')",
+        purpose,
     )
     return found
 
@@ -462,32 +436,30 @@ async def test_anything_that_a_handler_raises_or_returns_ends_its_attempt(
 
 
 async def test_a_worker_with_an_abandoned_handler_ends_as_soon_as_that_is_written(
-    database: str, connection: Connection, row: Row
+    database: str, connection: Connection, row: Row, registry: Registry
 ) -> None:
-    registry = Registry()
     let_go = threading.Event()
 
     @registry.register("work", timeout_seconds=0.1, max_attempts=1)
     def work(job: Job, ctx: SyncContext) -> None:
         let_go.wait()
 
-    # So that no reconciliation helps meanwhile.
-    async with Reactor(database, registry=registry, concurrency=1, grace_seconds=30, heartbeat_seconds=30) as reactor:
-        running = reactor._claim_loop
-        running.on_stuck = running.stop
-        job_id = await insert(connection)
-        await until(lambda: has_state(row, job_id, "failed"))
-        await until(lambda: reactor._claim_loop is not running)
+    # The timed reconciliation would end it too.
+    loop = await register(database, registry, concurrency=1, reconcile_seconds=3600)
+    loop.on_stuck = loop.stop
+    job_id = await insert(connection)
+    try:
+        async with asyncio.timeout(20):
+            await loop.run()
+        assert await has_state(row, job_id, "failed")
+    finally:
         let_go.set()
-        leaving = time.monotonic()
-    assert time.monotonic() - leaving < 20
 
 
 async def test_a_reconciliation_does_not_release_what_is_being_abandoned(
-    database: str, connection: Connection, row: Row
+    database: str, connection: Connection, row: Row, registry: Registry, running: Running
 ) -> None:
-    """Guarantee 5: its scope stays held, for its thread still runs. The batch writer is busy with a locked row."""
-    registry = Registry()
+    """Guarantee 5: its scope stays held, since its thread still runs. The batch writer is busy with a locked row."""
     let_go = threading.Event()
     is_locked = asyncio.Event()
 
@@ -498,10 +470,10 @@ async def test_a_reconciliation_does_not_release_what_is_being_abandoned(
     @registry.register("quick")
     async def quick(job: Job) -> None:
         await is_locked.wait()
-        await asyncio.sleep(1)
+        await asyncio.sleep(1)  # so that its end, which waits for the lock, is written while the other times out
 
     async with (
-        Reactor(database, registry=registry, grace_seconds=0) as reactor,
+        running(),
         connect(database, name="operator") as operator,
     ):
         try:
@@ -513,9 +485,7 @@ async def test_a_reconciliation_does_not_release_what_is_being_abandoned(
                 job_id = await insert(connection, scope="s")
 
                 async def is_pending_again() -> bool:
-                    await connection.execute(
-                        "select pg_notify('reactor_cancel', $1)", str(reactor._claim_loop.worker.id)
-                    )
+                    await connection.execute("select pg_notify('reactor_cancel', id::text) from reactor.workers")
                     now = await row(job_id)
                     return bool(now["state"] == "pending" and now["locked_at"])
 
@@ -527,7 +497,7 @@ async def test_a_reconciliation_does_not_release_what_is_being_abandoned(
 
 
 async def test_a_reconciliation_does_not_release_what_is_being_claimed_by_its_id(
-    database: str, connection: Connection, row: Row, registry: Registry, monkeypatch: pytest.MonkeyPatch
+    connection: Connection, row: Row, registry: Registry, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guarantee 5: its handler would run while its scope is free for another job."""
     states: list[str] = []
@@ -536,17 +506,17 @@ async def test_a_reconciliation_does_not_release_what_is_being_claimed_by_its_id
     async def work(job: Job) -> None:
         states.append((await row(job.id))["state"])
 
-    async with Reactor(database, registry=registry, queues=["elsewhere"], poll_seconds=0, grace_seconds=0) as reactor:
+    async with running("elsewhere", poll_seconds=0, reconcile_seconds=3600) as loop:
         reconciling: list[asyncio.Task[None]] = []
 
         async def claim_during_a_reconciliation(*arguments: Any) -> Job | None:
             job = await claim_one(*arguments)
-            reconciling.append(asyncio.create_task(reactor._claim_loop.reconciliation.reconcile()))
-            await asyncio.wait(reconciling, timeout=0.3)  # it waits for us, as it should
+            reconciling.append(asyncio.create_task(loop.reconciliation.reconcile()))
+            await asyncio.wait(reconciling, timeout=0.3)  # it must wait for the claim
             return job
 
-        monkeypatch.setattr("reactor.worker.claim_loop.claim_one", claim_during_a_reconciliation)
-        assert await reactor.run_job(await insert(connection, scope="s")) == "completed"
+        monkeypatch.setattr(claim_loop, "claim_one", claim_during_a_reconciliation)
+        assert await loop.run_job(await insert(connection, scope="s")) == "completed"
         await asyncio.gather(*reconciling)
     assert states == ["running"]
 
