@@ -32,6 +32,7 @@ from reactor.testing import Databases
 from reactor_http.api.endpoint import Endpoint
 from reactor_http.app import ENDPOINTS
 from tests.support.http_app import make_app
+from tests.support.until import until
 
 CHECKS = (
     not_a_server_error,
@@ -57,8 +58,7 @@ def address(databases: Databases) -> Iterator[str]:
             server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, lifespan="off"))
             found["loop"] = asyncio.get_running_loop()
             serving = asyncio.create_task(server.serve())
-            while not server.started:
-                await asyncio.sleep(0.01)
+            await until(lambda: server.started)
             found["address"] = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
             started.set()
             await stop.wait()

@@ -406,7 +406,7 @@ async def test_a_feed_without_readers_does_not_poll(feed: Feed, connection: Conn
     pipeline_id = uuid4()
     for _ in range(20):
         await insert(connection, pipeline_id)
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.3)  # for polls that must not happen
     assert [poller.ticks for poller in feed.pollers.values()] == [0, 0]
 
 
@@ -721,7 +721,7 @@ async def test_rows_restored_from_another_server_are_streamed_after_their_repair
     await until(lambda: watcher.jobs)
     await connection.execute("set session_replication_role = origin")
     await connection.execute("select reactor.notify_feed()")
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.3)  # for a batch that must not come
     assert watcher.batches == 1
     await migrate(database)
     await until(lambda: watcher.batches >= 2)

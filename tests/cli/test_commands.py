@@ -6,16 +6,16 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.support.command import call
+from tests.support.until import wait_until
 
 
 def environment(**settings: str) -> dict[str, str]:
@@ -82,7 +82,7 @@ async def test_doctor_prints_findings_as_json(database: str) -> None:
         return (done.returncode, {finding["level"] for finding in json.loads(done.stdout)}) == (0, {"ok"})
 
     # On a busy machine a notification may take 2 s, which is reported as a problem.
-    wait_for(is_healthy)
+    wait_until(is_healthy)
 
 
 def test_doctor_exits_with_1_when_there_is_a_problem(server: str) -> None:
@@ -113,13 +113,6 @@ def page_of(process: "subprocess.Popen[str]") -> str:
     raise AssertionError("the process ended without printing its URL")
 
 
-def wait_for(condition: Callable[[], bool], within_seconds: float = 30) -> None:
-    deadline = time.monotonic() + within_seconds
-    while not condition():
-        assert time.monotonic() < deadline, "condition not met in time"
-        time.sleep(0.2)
-
-
 def is_ready(page: str) -> bool:
     try:
         with urllib.request.urlopen(f"{page}/health/ready") as answer:
@@ -145,10 +138,10 @@ def states_of(pipeline: str, folder: Path) -> list[str]:
 def test_up_starts_everything_stops_cleanly_and_starts_again(folder: Path) -> None:
     with running("up", "--port", "0", embedded_dir=str(folder)) as process:
         pipeline = _wait_for_demo(process)
-        wait_for(lambda: states_of(pipeline, folder) == ["completed"] * 5)
+        wait_until(lambda: states_of(pipeline, folder) == ["completed"] * 5)
         # The job that the greeting suggests is run too.
         assert call("submit", "demo.hello", embedded_dir=str(folder)).returncode == 0
-        wait_for(
+        wait_until(
             lambda: '"completed"' in call("jobs", "--type", "demo.hello", "--json", embedded_dir=str(folder)).stdout
         )
         _stop_cleanly(process, signal.SIGINT, folder)
@@ -160,7 +153,7 @@ def test_up_starts_everything_stops_cleanly_and_starts_again(folder: Path) -> No
 def _wait_for_demo(process: "subprocess.Popen[str]") -> str:
     """Waits for the page and returns the id of the demo pipeline that was printed."""
     page = page_of(process)
-    wait_for(lambda: is_ready(page))
+    wait_until(lambda: is_ready(page))
     with urllib.request.urlopen(page) as answer:
         assert b"<title>reactor</title>" in answer.read()
     assert process.stdout is not None
@@ -188,7 +181,7 @@ async def test_a_missing_schema_makes_readiness_fail_but_not_liveness(database: 
         page = page_of(process)
         assert call("migrate", "--down-to", "base", "--yes", database_url=database).returncode == 0
         # On a busy machine the first answer may be that the database is slow.
-        wait_for(lambda: "revision" in readiness_problem(page))
+        wait_until(lambda: "revision" in readiness_problem(page))
         with urllib.request.urlopen(f"{page}/health/live") as answer:
             assert answer.status == 200
 

@@ -14,6 +14,7 @@ from reactor.errors import JobUnknown, SettingsInvalid
 from reactor.job import JobState
 from reactor.pod.in_process import Reactor
 from reactor.testing import run_until_idle
+from tests.support.until import until
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -36,8 +37,7 @@ async def test_wait_returns_the_end_of_a_job(
         await run_until_idle(database, registry)
     waiting = [asyncio.create_task(wait(job_id, database, timeout_seconds=20)) for job_id in ids]
     if not before:
-        while await _listening(connection) < 3:
-            await asyncio.sleep(0.01)
+        await until(lambda: _are_listening(connection, 3))
         await run_until_idle(database, registry)
     assert await asyncio.gather(*waiting) == [
         Finished(ids[0], JobState.PARTIAL, {"rows": 2}, None),
@@ -46,13 +46,13 @@ async def test_wait_returns_the_end_of_a_job(
     ]
 
 
-async def _listening(connection: Connection) -> int:
-    """The number of waiting sessions that have checked their job once."""
+async def _are_listening(connection: Connection, count: int) -> bool:
+    """Whether this number of waiting sessions have checked their job once."""
     found = await connection.fetch(
         "select from pg_stat_activity where application_name = 'reactor wait' and datname = current_database() "
         "and state = 'idle' and query like '%reactor.jobs%'"
     )
-    return len(found)
+    return len(found) == count
 
 
 async def test_wait_returns_for_a_cancelled_job(database: str, connection: Connection) -> None:
@@ -95,8 +95,7 @@ async def test_the_end_of_a_job_wakes_waiters_without_a_poll(
     job = await submit(connection, "work")
     async with asyncio.timeout(20), Reactor(database, registry=registry):
         waiting = asyncio.create_task(wait(job.id, database, poll_seconds=3600))
-        while not await _listening(connection):
-            await asyncio.sleep(0.01)
+        await until(lambda: _are_listening(connection, 1))
         await started.wait()
         await asyncio.sleep(0.05)  # the claim has notified, and further notifications are suppressed for 20 ms
         may_end.set()

@@ -6,8 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ import pytest
 from reactor.database.connection import connect
 from reactor.embedded import EmbeddedServer, binaries, default_folder, installed_versions, start_embedded
 from reactor.errors import EmbeddedFailed, ProgramsMissing
+from tests.support.until import wait_until
 
 FAST = {"fsync": "off"}
 VERSION = 18
@@ -53,13 +52,6 @@ def postmaster(server: EmbeddedServer) -> str:
     return (server.home / "data" / "postmaster.pid").read_text().split()[0]
 
 
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.02)
-
-
 def processes_about(folder: Path) -> list[str]:
     """Command lines that contain the folder, from ps, which also works on macOS."""
     listing = subprocess.run(["ps", "axww", "-o", "args="], capture_output=True, text=True, check=True).stdout
@@ -94,7 +86,7 @@ async def test_processes_that_start_concurrently_get_the_same_server(folder: Pat
     assert len({line(user) for user in users}) == 1
     for user in users:
         user.communicate()
-    wait_until(lambda: not processes_about(folder), "server and watcher have ended")
+    wait_until(lambda: not processes_about(folder))
 
 
 def start_and_close(folder: Path) -> EmbeddedServer:
@@ -110,12 +102,12 @@ async def test_a_server_whose_last_user_was_killed_is_stopped(folder: Path) -> N
         server.close()
         assert server.is_running()
         other.send_signal(signal.SIGKILL)
-    wait_until(lambda: not server.is_running(), "the server is stopped")
+    wait_until(lambda: not server.is_running())
 
 
 async def test_no_process_is_left_running(folder: Path) -> None:
     start_and_close(folder)
-    wait_until(lambda: not processes_about(folder), "server and watcher have ended")
+    wait_until(lambda: not processes_about(folder))
 
 
 async def test_the_server_keeps_running_for_a_process_that_joins_during_a_stop(folder: Path) -> None:
@@ -127,7 +119,7 @@ async def test_the_server_keeps_running_for_a_process_that_joins_during_a_stop(f
             server = start(folder)
         server.close()
         other.send_signal(signal.SIGKILL)
-    wait_until(lambda: not processes_about(folder), "server and watchers have ended")
+    wait_until(lambda: not processes_about(folder))
 
 
 @pytest.mark.parametrize("name", ["it's a path ünïcödé %s", "a, b", "a" * 120])

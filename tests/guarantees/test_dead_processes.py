@@ -251,7 +251,7 @@ async def test_every_job_ends_once_while_pods_die(start_pod: StartPod, connectio
             await connection.execute(
                 "insert into reactor.jobs (job_type) select 'ledger' from generate_series(1, 2500)"
             )
-        await asyncio.sleep(1)
+        await asyncio.sleep(1)  # it dies in the middle of its work
         victim.kill()
         deaths += 1
         assert deaths < 60

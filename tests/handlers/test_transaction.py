@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
 
@@ -17,6 +17,7 @@ from reactor.job import JobState
 from reactor.testing import run_until_idle
 from tests.support.claim_loops import Running
 from tests.support.logs import Events
+from tests.support.until import until
 
 
 class Ledger:
@@ -62,15 +63,6 @@ async def ledger(database: str, connection: Connection, registry: Registry) -> A
 
 
 WRITE = "insert into ledger (entry) values ($1)"
-
-
-async def eventually(condition: Callable[[], Awaitable[object] | object]) -> None:
-    async with asyncio.timeout(20):
-        while True:
-            found = condition()
-            if await found if isinstance(found, Awaitable) else found:
-                return
-            await asyncio.sleep(0.01)
 
 
 # One commit
@@ -297,7 +289,7 @@ async def test_of_an_old_attempt_and_a_new_one_only_the_new_one_writes(
                 await ledger.connection.execute("update reactor.workers set lease_until = '-infinity'")
                 await ledger.connection.fetch(statements.SWEEP, 10)
                 taken.set()
-                await (new_runs.wait() if new_one == "runs" else eventually(lambda: _ended(ledger, job.id)))
+                await (new_runs.wait() if new_one == "runs" else until(lambda: _ended(ledger, job.id)))
             elif new_one == "runs":
                 new_runs.set()
                 await old_ended.wait()
@@ -337,7 +329,7 @@ async def test_a_cancel_stops_a_handler_that_waits_in_its_transaction(
         async def free() -> bool:
             return (await ledger.row(job_id))["worker_id"] is None
 
-        await eventually(free)
+        await until(free)
     assert await ledger.entries() == []
     assert (await ledger.row(job_id))["state"] == "cancelled"
 
@@ -597,7 +589,7 @@ async def test_a_timeout_that_meets_the_commit_does_not_run_the_handler_again(
     runs: list[int] = []
 
     async def slow_and_lost(self: Any) -> None:
-        await asyncio.sleep(0.15)
+        await asyncio.sleep(0.15)  # longer than the timeout
         self.connection.terminate()
         raise asyncpg.ConnectionDoesNotExistError("lost")
 
@@ -807,4 +799,4 @@ async def test_many_transactions_share_few_connections(ledger: Ledger, registry:
         async def none_left() -> bool:
             return bool(await look.fetchval(left, name) == 0)
 
-        await eventually(none_left)
+        await until(none_left)

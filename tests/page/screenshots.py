@@ -13,6 +13,7 @@ from playwright.async_api import Browser, async_playwright, expect
 from reactor.client.submit import NewJob
 from reactor.testing import Databases, server_for_tests
 from tests.page.site import CHROMIUM_FLAGS, Edges, Site, site_on
+from tests.support.until import until
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 REGIONS = ("alps", "baltic", "benelux", "iberia", "nordics")
@@ -96,15 +97,12 @@ async def take_screenshot(browser: Browser, site: Site, name: str, query: str, *
 async def take_all(browser: Browser, site: Site) -> None:
     found = await fill(site)
     phone = {"viewport": {"width": 390, "height": 760}, "device_scale_factor": 1.5}
-    while not await site.fetch(
-        "select bool_and(finished_at is not null) from reactor.jobs where job_type = 'check.station'"
-    ):
-        await asyncio.sleep(0.1)
+    checked = "select bool_and(finished_at is not null) from reactor.jobs where job_type = 'check.station'"
+    await until(lambda: site.fetch(checked), within_seconds=600)
     await site.fetch(SPREAD_OVER_AN_HOUR)
     running = f"?pipeline={found['running']}"
     ready = "select count(*) >= 2 from reactor.jobs where pipeline_id = $1::text::uuid and state = 'completed'"
-    while not await site.fetch(ready, found["running"]):
-        await asyncio.sleep(0.1)
+    await until(lambda: site.fetch(ready, found["running"]), within_seconds=600)
     await take_screenshot(browser, site, "pipeline", running, click="baltic")
     await take_screenshot(browser, site, "pipeline-dark", running, color_scheme="dark")
     await take_screenshot(browser, site, "pipeline-phone", f"{running}&tab=timeline", **phone)

@@ -22,6 +22,7 @@ from playwright.async_api import Page
 from reactor.client.submit import NewJob, submit_many
 from reactor.database.connection import connect
 from reactor.testing import Databases
+from tests.support.until import until
 
 HERE = Path(__file__).parent
 CHROMIUM_FLAGS = [
@@ -54,12 +55,12 @@ class Site:
         return "".join(log.read_text() for log in self._folder.glob("*.log"))
 
     async def serve(self) -> None:
-        log = await self._start("serve", "serve", "--port", self._port, until="http://")
+        log = await self._start("serve", "serve", "--port", self._port, expects="http://")
         found = re.findall(r"http://127\.0\.0\.1:(\d+)", log)
         self._port = found[-1]
 
     async def work(self) -> None:
-        await self._start("pod", "worker", "--app", "page_handlers", until="worker started")
+        await self._start("pod", "worker", "--app", "page_handlers", expects="worker started")
 
     def stop(self, name: str, number: int = signal.SIGTERM) -> None:
         process = self._processes.pop(name)
@@ -95,7 +96,7 @@ class Site:
         async with connect(self.url, name="test") as connection:
             return await connection.fetchval(query, *arguments)
 
-    async def _start(self, name: str, *arguments: str, until: str) -> str:
+    async def _start(self, name: str, *arguments: str, expects: str) -> str:
         outside = {key: value for key, value in os.environ.items() if not key.startswith("REACTOR_")}
         inside = {"REACTOR_DATABASE_URL": self.url, "REACTOR_POD_ID": "pod-1"}
         log = self._folder / f"{name}-{time.monotonic_ns()}.log"
@@ -107,12 +108,13 @@ class Site:
                 stdout=output,
                 stderr=output,
             )
-        for _ in range(6000):
-            if until in log.read_text():
-                return log.read_text()
+
+        def is_logged() -> bool:
             assert self._processes[name].poll() is None, log.read_text()
-            await asyncio.sleep(0.01)
-        raise AssertionError(log.read_text())
+            return expects in log.read_text()
+
+        await until(is_logged, within_seconds=60)
+        return log.read_text()
 
 
 @asynccontextmanager

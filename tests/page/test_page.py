@@ -366,8 +366,7 @@ async def broken(site: Site) -> str:
     ]
     pipeline = await site.submit(jobs, [(2, 1)])
     ended = "select count(*) = 3 from reactor.jobs where pipeline_id = $1::text::uuid and finished_at is not null"
-    while not await site.fetch(ended, pipeline):
-        await asyncio.sleep(0.02)
+    await until(lambda: site.fetch(ended, pipeline), within_seconds=60)
     return pipeline
 
 

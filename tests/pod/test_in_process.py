@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 from reactor import Context, Job, Reactor, Registry, run_job
 from reactor.database.connection import Connection, connect
 from reactor.errors import AppInvalid, DatabaseUnreachable, SettingsInvalid
-from tests.support.jobs import Row, insert
+from tests.support.jobs import Row, has_ended, insert
 from tests.support.until import until
 
 
@@ -43,11 +43,14 @@ def began(database: str, registry: Registry) -> list[int]:
 
 
 async def _two_heartbeats(database: str) -> None:
-    async with asyncio.timeout(15), connect(database, name="test") as connection:
+    async with connect(database, name="test") as connection:
         beats: set[Any] = set()
-        while len(beats) < 3:
+
+        async def have_come() -> bool:
             beats.add(await connection.fetchval("select heartbeat_at from reactor.workers"))
-            await asyncio.sleep(0.01)
+            return len(beats) == 3
+
+        await until(have_come)
 
 
 async def test_what_still_runs_when_the_block_is_left_is_given_back(
@@ -67,11 +70,7 @@ async def test_a_blocked_event_loop_does_not_cost_the_lease(
     """It is renewed meanwhile."""
     async with Reactor(database, registry=registry, heartbeat_seconds=0.2):
         job_id = await insert(connection, "block")
-
-        async def has_ended() -> bool:
-            return (await row(job_id))["finished_at"] is not None
-
-        await until(has_ended)
+        await until(lambda: has_ended(row, job_id))
     assert ((await row(job_id))["state"], (await row(job_id))["error"]) == ("completed", None)
     assert await connection.fetchval("select count(*) from reactor.workers") == 1
 
@@ -95,7 +94,7 @@ async def test_a_job_can_be_run_by_its_id(
 
     @registry.lifespan
     async def take_a_while() -> AsyncIterator[None]:
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.3)  # longer than it takes to call run_job
         yield
 
     job_id = await insert(connection)

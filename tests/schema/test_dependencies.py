@@ -15,6 +15,7 @@ from reactor.lifecycle.claim import claim, claim_one
 from reactor.lifecycle.lease import Worker
 from reactor.lifecycle.settle import settle
 from reactor.outcome import Completed, Ending, Failed, Outcome, Partial
+from tests.support.until import until
 
 RACES = int(os.environ.get("REACTOR_TEST_RACES", "250"))
 TYPES = {"work": 1}
@@ -238,9 +239,7 @@ async def test_a_settle_waits_for_a_producer_that_is_connecting_a_dependant(
         await producer.execute("insert into reactor.dependencies values ($1, $2)", dependant.id, needed.id)
         await producer.execute("set constraints all immediate")
         settling = asyncio.create_task(settle(connection, [Ending(job.id, job.attempt_id, Completed())]))
-        async with asyncio.timeout(20):
-            while not await producer.fetchval("select exists (select from pg_locks where not granted)"):
-                await asyncio.sleep(0.005)
+        await until(lambda: producer.fetchval("select exists (select from pg_locks where not granted)"))
         await transaction.commit()
         assert await settling
     assert (await states(connection, {"it": dependant.id}))["it"] == "pending"

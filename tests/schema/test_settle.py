@@ -16,6 +16,7 @@ from reactor.lifecycle.release import release
 from reactor.lifecycle.settle import settle
 from reactor.outcome import Completed, Ending, Errored, Failed, Outcome, Partial, Snoozed
 from tests.support.jobs import Row
+from tests.support.until import until
 
 
 async def running(connection: Connection, worker: Worker, **options: Any) -> Job:
@@ -197,9 +198,7 @@ async def test_a_cancel_takes_the_fence_and_keeps_the_scope_until_the_handler_st
         waiting = (await submit_many(connection, [NewJob(job_type="work", scope="table")]))[0].id
         [cancelled] = await connection.fetch(statements.CANCEL, [job.id], "by the operator")
         assert (cancelled["id"], cancelled["was"]) == (job.id, "running")
-        async with asyncio.timeout(20):
-            while not told:
-                await asyncio.sleep(0.01)
+        await until(lambda: told)
         await listener.remove_listener("reactor_cancel", hear)
     assert str(job.attempt_id) in told[0]
     assert await settle(connection, [Ending(job.id, job.attempt_id, Completed())]) == {}

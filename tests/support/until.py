@@ -20,3 +20,11 @@ async def until(condition: Callable[..., Any], within_seconds: float = 20) -> An
         await asyncio.sleep(pause)
         # Polling hard would starve the processes that are to make it happen.
         pause = min(pause * 1.2, 0.05)
+
+
+def wait_until(condition: Callable[[], Any], within_seconds: float = 30) -> None:
+    """`until` for tests without an event loop."""
+    deadline = time.monotonic() + within_seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)

@@ -6,7 +6,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from reactor.testing import run_until_idle
 from reactor.worker.slots import Slots, Timings
 from tests.support.claim_loops import Running
 from tests.support.logs import Events
+from tests.support.until import until
 
 
 class Bench:
@@ -56,15 +57,6 @@ class Bench:
 @pytest.fixture
 def bench(database: str, connection: Connection, registry: Registry) -> Bench:
     return Bench(database, connection, registry)
-
-
-async def eventually(condition: Callable[[], Awaitable[object] | object]) -> None:
-    async with asyncio.timeout(20):
-        while True:
-            found = condition()
-            if await found if isinstance(found, Awaitable) else found:
-                return
-            await asyncio.sleep(0.01)
 
 
 # Whether it is run at all
@@ -712,7 +704,7 @@ async def test_a_locked_row_does_not_delay_progress_of_others(
 
     one, other = await bench.submit({"locked": True}), await bench.submit()
     running = asyncio.create_task(bench.run())
-    await eventually(lambda: _is(bench, one, "running"))
+    await until(lambda: _is(bench, one, "running"))
     async with connection.transaction():
         await connection.execute("select from reactor.jobs where id = $1 for update", one)
         locked.set()
@@ -803,7 +795,7 @@ async def test_a_thread_that_does_not_listen_is_given_up_and_keeps_its_scope(
     try:
         async with running() as runner:
             stuck = await bench.submit(job_type="deaf", scope="s")
-            await eventually(lambda: _is(bench, stuck, "failed"))
+            await until(lambda: _is(bench, stuck, "failed"))
             assert runner.is_stuck
             after = await bench.row(stuck)
             assert "did not end within 0.05 s" in after["error"]
@@ -812,10 +804,10 @@ async def test_a_thread_that_does_not_listen_is_given_up_and_keeps_its_scope(
             # It can't be claimed by its id either; and work in other scopes continues.
             assert await runner.run_job(waiting) is None
             await bench.submit(job_type="plain")
-            await eventually(lambda: order == ["plain"])
+            await until(lambda: order == ["plain"])
             assert (await bench.row(waiting))["state"] == "pending"
             let_go.set()
-            await eventually(lambda: _is(bench, waiting, "completed"))
+            await until(lambda: _is(bench, waiting, "completed"))
     finally:
         let_go.set()
     assert order == ["plain", "the thread ends", "the next begins"]
@@ -861,18 +853,20 @@ async def test_a_cancelled_handlers_clean_up_is_not_cancelled_again(
         try:
             await asyncio.Event().wait()
         finally:
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.1)  # long enough for several reconciliations
             cleaned.set()
 
     async with running() as runner:
         job_id = await bench.submit(scope="s")
         await begun.wait()
         await bench.connection.fetch(statements.CANCEL, [job_id], "no")
-        async with asyncio.timeout(10):
-            while not cleaned.is_set():
-                await bench.connection.execute("select pg_notify('reactor_cancel', $1)", str(runner.worker.id))
-                await asyncio.sleep(0.01)
-        await eventually(lambda: _free(bench, job_id))
+
+        async def has_cleaned_up() -> bool:
+            await bench.connection.execute("select pg_notify('reactor_cancel', $1)", str(runner.worker.id))
+            return cleaned.is_set()
+
+        await until(has_cleaned_up)
+        await until(lambda: _free(bench, job_id))
         assert runner.counts.stale == 1
 
 
@@ -909,4 +903,4 @@ async def test_running_jobs_leaves_no_file_open(bench: Bench, registry: Registry
     before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(3):
         await bench.ran()
-    await eventually(lambda: len(list(Path("/proc/self/fd").iterdir())) <= before)
+    await until(lambda: len(list(Path("/proc/self/fd").iterdir())) <= before)
