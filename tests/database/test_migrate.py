@@ -6,31 +6,26 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 from alembic.script import ScriptDirectory
 
 from reactor.database import assets
 from reactor.database import migrate as migrations
-from reactor.database.connection import Connection, connect, with_database
+from reactor.database.connection import Connection, connect
 from reactor.database.migrate import migrate, migrate_down, migration_script, preparation_script
 from reactor.database.revision import check_revision, current_revision, known_revisions, newest_revision
 from reactor.embedded import installed_versions, start_embedded
 from reactor.errors import PrivilegeMissing, ReactorError, SchemaBehind, SchemaUnknown
+from tests.support.databases import empty_database
 from tests.support.until import until
 
 
 @pytest.fixture
 async def empty(server: str) -> AsyncIterator[str]:
     """The address of a database without reactor's schema."""
-    name = f"reactor_test_{uuid4().hex[:12]}"
-    async with connect(server, name="test") as admin:
-        await admin.execute(f"create database {name}")
-        try:
-            yield with_database(server, name)
-        finally:
-            await admin.execute(f"drop database {name} with (force)")
+    async with empty_database(server) as url:
+        yield url
 
 
 AT_ONCE = """

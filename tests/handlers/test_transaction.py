@@ -14,8 +14,10 @@ from reactor.database import statements
 from reactor.database.connection import Connection, connect
 from reactor.handlers.transaction import Transaction
 from reactor.job import JobState
+from reactor.pod.in_process import Reactor
 from reactor.testing import run_until_idle
 from tests.support.claim_loops import Running
+from tests.support.jobs import Row, has_ended, insert
 from tests.support.logs import Events
 from tests.support.until import until
 
@@ -800,3 +802,91 @@ async def test_many_transactions_share_few_connections(ledger: Ledger, registry:
             return bool(await look.fetchval(left, name) == 0)
 
         await until(none_left)
+
+
+# Concurrency and time
+
+
+async def test_a_transaction_that_two_tasks_open_at_once_loses_nothing(
+    database: str, connection: Connection, row: Row
+) -> None:
+    """Guarantee 4: what a completed handler wrote is there."""
+    await connection.execute("create table ledger (n int)")
+    registry = Registry()
+
+    @registry.register("work", max_attempts=1)
+    async def work(job: Job, ctx: Context) -> None:
+        async def write(n: int) -> None:
+            async with ctx.transaction() as session:
+                await session.execute("insert into ledger values ($1)", n)
+
+        await asyncio.gather(write(1), write(2))
+
+    async with Reactor(database, registry=registry, grace_seconds=0):
+        job_id = await insert(connection)
+        await until(lambda: has_ended(row, job_id))
+        ended = await row(job_id)
+        written = await connection.fetchval("select count(*) from ledger")
+        assert (ended["state"], written) in (("completed", 2), ("failed", 0))
+        await until(lambda: _no_transaction_is_open(connection))
+
+
+async def test_a_handlers_transaction_may_rest_however_often_its_connection_was_used(
+    database: str, connection: Connection, row: Row
+) -> None:
+    """It is exempt from limits on idle transactions."""
+    name = await connection.fetchval("select current_database()")
+    await connection.execute(f"alter database {name} set idle_in_transaction_session_timeout = '300ms'")
+    registry = Registry()
+    began: list[int] = []
+
+    @registry.register("work", max_attempts=1)
+    async def work(job: Job, ctx: Context) -> None:
+        began.append(job.id)
+        async with ctx.transaction() as session:
+            await session.execute("select 1")
+            await asyncio.sleep(job.payload["seconds"])
+            await session.execute("select 1")
+
+    async with Reactor(database, registry=registry, concurrency=1, grace_seconds=0):
+        for seconds in (0, 0.8):
+            job_id = await insert(connection, payload=f'{{"seconds": {seconds}}}')
+            await until(lambda job_id=job_id: has_ended(row, job_id))
+            assert (await row(job_id))["error"] is None
+    assert len(began) == 2
+
+
+async def test_a_context_is_closed_after_its_attempt(database: str, connection: Connection, row: Row) -> None:
+    """Else a transaction that is opened then would stay open for ever."""
+    registry = Registry()
+    raised: list[BaseException] = []
+    tasks: list[asyncio.Task[None]] = []
+    is_over = asyncio.Event()
+
+    @registry.register("work")
+    async def work(job: Job, ctx: Context) -> None:
+        async def late() -> None:
+            await is_over.wait()
+            try:
+                async with ctx.transaction():
+                    pass
+            except BaseException as error:
+                raised.append(error)
+
+        tasks.append(asyncio.create_task(late()))
+
+    async with Reactor(database, registry=registry, concurrency=1, grace_seconds=0):
+        job_id = await insert(connection)
+        await until(lambda: has_ended(row, job_id))
+        is_over.set()
+        await until(lambda: tasks[0].done())
+        assert raised
+        await until(lambda: _no_transaction_is_open(connection))
+
+
+async def _no_transaction_is_open(connection: Connection) -> bool:
+    """The engine's own, which are short, may be seen too."""
+    found: int = await connection.fetchval(
+        "select count(*) from pg_stat_activity where datname = current_database() and state like 'idle in transaction%'"
+    )
+    return found == 0

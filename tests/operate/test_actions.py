@@ -17,6 +17,7 @@ from reactor.lifecycle.settle import settle
 from reactor.operate import Operator, cancel, drain, limit, pause, recover, resume, retry
 from reactor.outcome import Completed, Ending, Failed
 from tests.support.jobs import Row, insert
+from tests.support.sessions import waits_for_a_lock
 from tests.support.until import until
 
 ANNE = Operator("anne@host", "cli")
@@ -115,24 +116,15 @@ async def test_a_cancel_is_repeated_after_a_deadlock(database: str, connection: 
         connect(database, name="gate") as gate,
         connect(database, name="onlooker") as onlooker,
     ):
-
-        async def waits(name: str) -> bool:
-            found: bool = await onlooker.fetchval(
-                "select exists (select from pg_stat_activity where datname = current_database() "
-                "and application_name = $1 and wait_event_type = 'Lock')",
-                name,
-            )
-            return found
-
         await other.execute("set deadlock_timeout = '60s'")
         async with other.transaction():
             await other.execute(lock, second)
             async with gate.transaction():
                 await gate.execute(lock, between)
                 cancelling = asyncio.create_task(cancel(connection, [first, between, second], "x", ANNE))
-                await until(lambda: waits("test"))
+                await until(lambda: waits_for_a_lock(onlooker, "test"))
                 locking = asyncio.create_task(other.execute(lock, first))
-                await until(lambda: waits("other"))
+                await until(lambda: waits_for_a_lock(onlooker, "other"))
             await locking
         done = await cancelling
     assert set(done.jobs) == {first, between, second}

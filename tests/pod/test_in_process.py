@@ -87,7 +87,7 @@ async def test_a_lost_lease_is_the_end_of_a_worker_and_not_of_the_application(
         assert await connection.fetchval("select count(*) from reactor.workers") == 2
 
 
-async def test_a_job_can_be_run_by_its_id(
+async def test_run_job_runs_only_what_it_can_claim(
     database: str, connection: Connection, registry: Registry, began: list[int], row: Row
 ) -> None:
     """D2, P3: one path for every way in; what can't be had is not run, and nothing has changed."""
@@ -174,3 +174,18 @@ async def test_it_leaves_no_task_thread_or_file_behind(
             await burst(reactor)
     # What had been closed may have been counted before it was gone: fewer is fine.
     await until(lambda: len(asyncio.all_tasks()) <= tasks and open_files() <= files)
+
+
+async def test_an_embedded_reactor_can_be_left_before_it_has_started(database: str) -> None:
+    registry = Registry()
+
+    @registry.register("work")
+    async def work(job: Job) -> None: ...
+
+    @registry.lifespan
+    async def slow() -> Any:
+        await asyncio.sleep(0.3)  # longer than the block below takes
+        yield None
+
+    async with Reactor(database, registry=registry, grace_seconds=0):
+        pass

@@ -1,25 +1,11 @@
 """Suspects of crashes run alone, and the culprit is charged."""
 
-from typing import Any
 from uuid import uuid4
 
 from reactor.database.connection import Connection
-from reactor.lifecycle.claim import claim
 from reactor.lifecycle.lease import Worker
 from reactor.pod.quarantine import hand_over
-from tests.support.jobs import Row
-
-
-async def claimed(connection: Connection, worker: Worker, count: int) -> dict[int, Any]:
-    await connection.execute(
-        "insert into reactor.jobs (job_type) select 'work' from generate_series(1, $1::int)", count
-    )
-    return {job.id: job.attempt_id for job in await claim(connection, worker, count)}
-
-
-async def history(connection: Connection) -> list[tuple[int, str]]:
-    rows = await connection.fetch("select job_id, outcome from reactor.attempts order by 1, ended_at")
-    return [(row["job_id"], row["outcome"]) for row in rows]
+from tests.support.jobs import Row, claimed, history
 
 
 async def test_the_quarantine_takes_over_what_the_dead_attempts_still_hold(

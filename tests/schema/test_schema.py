@@ -5,18 +5,17 @@ import re
 import shutil
 import subprocess
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from types import ModuleType
-from uuid import uuid4
 
 import pytest
 
 from reactor.database.assets import folder
-from reactor.database.connection import Connection, connect, with_database
+from reactor.database.connection import Connection, connect
 from reactor.database.migrate import migrate, migrate_down, preparation_script
 from reactor.embedded import installed_versions
 from reactor.embedded.binaries import find_programs
+from tests.support.databases import empty_database
 
 SCHEMA = folder("sql") / "schema"
 VERSIONS = folder("migrations") / "versions"
@@ -96,17 +95,6 @@ select 'row of settings', '', to_jsonb(s) from reactor.settings s
 ) everything
 order by kind, name, definition::text
 """
-
-
-@asynccontextmanager
-async def empty_database(server: str) -> AsyncIterator[str]:
-    name = f"reactor_test_{uuid4().hex[:12]}"
-    async with connect(server, name="test") as admin:
-        await admin.execute(f"create database {name}")
-        try:
-            yield with_database(server, name)
-        finally:
-            await admin.execute(f"drop database {name} with (force)")
 
 
 def whole_schema() -> str:

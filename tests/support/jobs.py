@@ -2,9 +2,11 @@
 
 from collections.abc import Awaitable, Callable
 from typing import Any
+from uuid import UUID
 
 from reactor.database.connection import Connection
 from reactor.job import Job
+from reactor.lifecycle import claim as claims
 from reactor.lifecycle.claim import claim_one
 from reactor.lifecycle.lease import Worker
 from reactor.lifecycle.settle import settle
@@ -48,3 +50,17 @@ async def has_state(row: Row, job_id: int, state: str) -> bool:
 
 async def has_ended(row: Row, job_id: int) -> bool:
     return (await row(job_id))["finished_at"] is not None
+
+
+async def claimed(connection: Connection, worker: Worker, count: int) -> dict[int, UUID]:
+    """Inserts and claims this number of jobs, and returns their attempts."""
+    await connection.execute(
+        "insert into reactor.jobs (job_type) select 'work' from generate_series(1, $1::int)", count
+    )
+    return {job.id: job.attempt_id for job in await claims.claim(connection, worker, count)}
+
+
+async def history(connection: Connection) -> list[tuple[int, str]]:
+    """The jobs and outcomes of all attempts that have ended."""
+    rows = await connection.fetch("select job_id, outcome from reactor.attempts order by 1, ended_at")
+    return [(row["job_id"], row["outcome"]) for row in rows]

@@ -9,11 +9,14 @@ import pytest
 from reactor import Job, Registry
 from reactor.database.connection import Connection, connect
 from reactor.lifecycle.claim import claim
+from reactor.pod.in_process import Reactor
 from reactor.worker import claim_loop
 from reactor.worker.claim_loop import ClaimLoop, Timings
 from tests.support.claim_loops import Running
-from tests.support.jobs import Row, has_state, insert
+from tests.support.jobs import Row, has_ended, has_state, insert
+from tests.support.sessions import waits_for_a_lock
 from tests.support.until import until
+from tests.support.work import Work, three_polls
 
 Hook = Callable[[list[Job]], Awaitable[None]]
 
@@ -167,3 +170,160 @@ async def test_a_listener_that_connects_makes_it_look(
         )
         await until(lambda: loop.summary()["reconnects"] > reconnects)
         await until(lambda: has_state(row, job_id, "completed"))
+
+
+async def test_a_scheduled_job_of_which_no_notification_came_is_run(
+    database: str, connection: Connection, row: Row
+) -> None:
+    """Guarantee 1: the poller finds scheduled jobs too."""
+    registry = Registry()
+
+    @registry.register("work")
+    async def work(job: Job) -> None: ...
+
+    async with Reactor(database, registry=registry, poll_seconds=0.2) as reactor:
+        await until(lambda: reactor.is_well and reactor.counts.polls > 1)
+        await connection.execute("set session_replication_role = replica")  # no trigger, no notification
+        job_id = await connection.fetchval(
+            "insert into reactor.jobs (job_type, run_after) values ('work', now() + interval '0.5 s') returning id"
+        )
+        await until(lambda: has_state(row, job_id, "completed"))
+
+
+async def test_a_notification_while_no_slot_is_free_is_kept_until_one_is(
+    connection: Connection, row: Row, registry: Registry, running: Running
+) -> None:
+    let_go = asyncio.Event()
+
+    @registry.register("work")
+    async def work(job: Job) -> None:
+        await let_go.wait()
+
+    ahead = 5
+    # A poll or the timed reconciliation would find the job too.
+    async with running(concurrency=1, poll_seconds=0, reconcile_seconds=3600) as loop:
+        loop.claim_ahead.ahead = lambda: ahead  # type: ignore[method-assign]
+        async with connection.transaction():
+            for _ in range(3):
+                await insert(connection)
+        await until(lambda: loop.slots.waiting == 2)
+        ahead = 0  # as if handlers had become slow
+        heard = loop.counts.wakes
+        await asyncio.sleep(0.05)  # an insert notifies only if none has for 10 ms
+        last = await insert(connection)
+        await until(lambda: loop.counts.wakes > heard)
+        await asyncio.sleep(0.1)  # for a claim that must not happen: it would use up the notification
+        let_go.set()
+        await until(lambda: has_state(row, last, "completed"))
+
+
+async def test_jobs_claimed_while_it_is_being_stopped_do_not_start(
+    database: str, connection: Connection, row: Row, registry: Registry, running: Running
+) -> None:
+    started: list[int] = []
+
+    @registry.register("work")
+    async def work(job: Job) -> None:
+        started.append(job.id)
+
+    async with running(poll_seconds=0) as loop, connect(database, name="operator") as operator:
+        lock = operator.transaction()
+        await lock.start()
+        await operator.execute("lock table reactor.workers in access exclusive mode")
+        job_id = await insert(connection)
+        await until(lambda: waits_for_a_lock(connection, "reactor claim"))
+        loop.interrupt()
+        await lock.rollback()
+    after = await row(job_id)
+    assert (started, after["state"], after["attempts"]) == ([], "pending", 0)
+    assert await connection.fetchval("select count(*) from reactor.attempts") == 0
+
+
+async def test_a_database_that_is_read_only_for_a_while_fails_no_job(
+    database: str, connection: Connection, row: Row
+) -> None:
+    """As after a failover, when the address still leads to the old server."""
+    registry = Registry()
+    began: list[int] = []
+    let_go = asyncio.Event()
+
+    @registry.register("work", max_attempts=1)
+    async def work(job: Job) -> None:
+        began.append(job.id)
+        await let_go.wait()
+
+    name = await connection.fetchval("select current_database()")
+    kick = (
+        "select pg_terminate_backend(pid) from pg_stat_activity where datname = $1 and application_name like 'reactor%'"
+    )
+    async with Reactor(database, registry=registry, grace_seconds=0):
+        job_id = await insert(connection)
+        await until(lambda: has_state(row, job_id, "running"))
+        await connection.execute(f"alter database {name} set default_transaction_read_only = on")
+        await connection.execute(kick, name)
+        let_go.set()
+        await asyncio.sleep(1)  # for several attempts to write the end, which must not fail the job
+        await connection.execute(f"alter database {name} reset default_transaction_read_only")
+        await until(lambda: has_ended(row, job_id))
+        ended = await row(job_id)
+        assert (ended["state"], ended["attempts"], ended["error"]) == ("completed", 1, None)
+        assert began == [job_id]
+
+
+async def test_jobs_end_where_transactions_are_repeatable_read_by_default(
+    database: str, connection: Connection, row: Row
+) -> None:
+    name = await connection.fetchval("select current_database()")
+    await connection.execute(f"alter database {name} set default_transaction_isolation = 'repeatable read'")
+    registry = Registry()
+    began: list[int] = []
+
+    @registry.register("work")
+    async def work(job: Job) -> None:
+        began.append(job.id)
+
+    async with Reactor(database, registry=registry, heartbeat_seconds=0.3, grace_seconds=0):
+        job_id = await insert(connection)
+        await until(lambda: has_state(row, job_id, "completed"))
+        assert began == [job_id]
+
+
+async def test_while_draining_nothing_new_is_run_and_nothing_is_lost(
+    reactor: Reactor, work: Work, connection: Connection, row: Row
+) -> None:
+    running = await insert(connection)
+    await until(lambda: running in work.started)
+    await connection.execute("update reactor.settings set draining = true")
+    waiting = await insert(connection)
+    work.let_go.set()
+    await until(lambda: running in work.ended)
+    await three_polls(reactor)
+    assert (await row(waiting))["state"] == "pending"
+    await connection.execute("update reactor.settings set draining = false")
+    await until(lambda: waiting in work.ended)
+
+
+async def test_a_paused_queues_jobs_run_after_it_is_resumed(
+    reactor: Reactor, work: Work, connection: Connection, row: Row
+) -> None:
+    await connection.execute("insert into reactor.queues (name, paused) values ('slow', true)")
+    paused = await insert(connection, queue="slow")
+    other = await insert(connection)
+    await until(lambda: other in work.started)
+    await three_polls(reactor)
+    assert (await row(paused))["state"] == "pending"
+    await connection.execute("update reactor.queues set paused = false")
+    await until(lambda: paused in work.started)
+
+
+async def test_two_pods_share_a_queues_limit(
+    database: str, reactor: Reactor, work: Work, connection: Connection
+) -> None:
+    await connection.execute("insert into reactor.queues (name, max_running) values ('narrow', 2)")
+    async with Reactor(database, registry=work.registry, poll_seconds=0.1, grace_seconds=0) as other:
+        jobs = [await insert(connection, queue="narrow") for _ in range(6)]
+        await until(lambda: len(work.started) == 2)
+        await three_polls(other)
+        assert len(work.started) == 2
+        work.let_go.set()
+        await until(lambda: sorted(work.ended) == jobs)

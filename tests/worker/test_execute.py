@@ -107,7 +107,7 @@ async def test_a_job_of_another_worker_is_not_run(
     assert (after["attempt_id"], after["attempts"], after["locked_by"]) == (claimed.attempt_id, 1, "pod-1")
 
 
-async def test_a_job_can_be_run_by_its_id(bench: Bench, registry: Registry, running: Running) -> None:
+async def test_run_job_returns_the_state_of_the_job(bench: Bench, registry: Registry, running: Running) -> None:
     """D2: in the way that every job is run; the caller gets the state in which that left it."""
 
     @registry.register("work", backoff=60)

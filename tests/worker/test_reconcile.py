@@ -1,89 +1,29 @@
-"""Cancel, preemption, pauses and drains, with handlers that run."""
+"""Jobs that the database took away are stopped; claims that a worker does not know of are released."""
 
 import asyncio
+import threading
 import time
-from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
-from reactor import Context, Job, Registry, SyncContext
+from reactor import Job, Registry
 from reactor.database.connection import Connection, connect
-from reactor.lifecycle.claim import claim
+from reactor.lifecycle.claim import claim, claim_one
 from reactor.lifecycle.lease import Worker, register_worker
 from reactor.pod.in_process import Reactor
+from reactor.worker import claim_loop
 from tests.support.claim_loops import Running
-from tests.support.jobs import Row, insert
+from tests.support.jobs import Row, has_state, insert
 from tests.support.logs import Events
 from tests.support.until import until
-
-
-class Work:
-    """Handlers that can be watched and let go."""
-
-    def __init__(self, registry: Registry) -> None:
-        self.began: list[int] = []
-        self.cancelled: dict[int, float] = {}
-        self.ended: list[int] = []
-        self.let_go = asyncio.Event()
-        self.registry = registry
-
-        @self.registry.register("work")
-        async def work(job: Job, ctx: Context) -> None:
-            self.began.append(job.id)
-            try:
-                await self.let_go.wait()
-            except asyncio.CancelledError:
-                self.cancelled[job.id] = time.monotonic()
-                raise
-            self.ended.append(job.id)
-
-        @self.registry.register("deaf")
-        async def deaf(job: Job, ctx: Context) -> None:
-            """Does not want to stop."""
-            self.began.append(job.id)
-            while not self.let_go.is_set():
-                try:
-                    await self.let_go.wait()
-                except asyncio.CancelledError:
-                    self.cancelled[job.id] = time.monotonic()
-            self.ended.append(job.id)
-
-        @self.registry.register("thread")
-        def thread(job: Job, ctx: SyncContext) -> None:
-            self.began.append(job.id)
-            try:
-                while True:
-                    time.sleep(0.01)
-                    ctx.check()
-            finally:
-                self.cancelled[job.id] = time.monotonic()
-
-
-@pytest.fixture
-def work(registry: Registry) -> Work:
-    return Work(registry)
-
-
-@pytest.fixture
-async def reactor(database: str, work: Work) -> AsyncIterator[Reactor]:
-    async with Reactor(
-        database, registry=work.registry, poll_seconds=0.5, lease_seconds=60, heartbeat_seconds=15, grace_seconds=0
-    ) as reactor:
-        await until(lambda: reactor.is_well)
-        yield reactor
-        work.let_go.set()
+from tests.support.work import Work, three_polls
 
 
 async def cancel(connection: Connection, job_id: int) -> float:
     """Returns when it was done."""
     await connection.execute("select from reactor.cancel(array[$1::bigint], 'by hand')", job_id)
     return time.monotonic()
-
-
-async def three_polls(reactor: Reactor) -> None:
-    """Each would claim a job that may be claimed."""
-    polls = reactor.counts.polls
-    await until(lambda: reactor.counts.polls >= polls + 3)
 
 
 @pytest.mark.parametrize("kind", ["work", "thread"])
@@ -95,7 +35,7 @@ async def test_a_cancel_reaches_the_handler_by_notification(
     times: list[float] = []
     while not times or (min(times) >= 0.1 and len(times) < 20):
         job_id = await insert(connection, kind)
-        await until(lambda job_id=job_id: job_id in work.began)
+        await until(lambda job_id=job_id: job_id in work.started)
         asked = await cancel(connection, job_id)
         await until(lambda job_id=job_id: job_id in work.cancelled)
         times.append(work.cancelled[job_id] - asked)
@@ -110,15 +50,15 @@ async def test_a_cancelled_jobs_scope_stays_held_until_its_handler_has_stopped(
 ) -> None:
     """Guarantee 5, F12."""
     first = await insert(connection, "deaf", scope="s")
-    await until(lambda: first in work.began)
+    await until(lambda: first in work.started)
     second = await insert(connection, "work", scope="s")
     await cancel(connection, first)
     await until(lambda: first in work.cancelled)
     assert (await row(first))["worker_id"] is not None
     await three_polls(reactor)
-    assert second not in work.began
+    assert second not in work.started
     work.let_go.set()
-    await until(lambda: second in work.began)
+    await until(lambda: second in work.started)
     assert work.ended[0] == first
     assert (await row(first))["state"] == "cancelled"
 
@@ -129,7 +69,7 @@ async def test_a_job_taken_without_a_notification_is_found_by_reconciliation(
     """D5: another worker has the row, and no notification was sent: the next reconciliation stops the handler."""
     async with Reactor(database, registry=work.registry, heartbeat_seconds=0.3) as reactor:
         job_id = await insert(connection)
-        await until(lambda: job_id in work.began)
+        await until(lambda: job_id in work.started)
         other = Worker("other", {})
         await register_worker(connection, other, 600)
         await connection.execute(
@@ -173,43 +113,69 @@ async def test_claims_whose_client_is_gone_are_given_back(
         await until(none_is_under_way)
         await until(none_runs)
         assert await connection.fetchval("select max(attempts) from reactor.jobs") == 0
-        assert not work.began
+        assert not work.started
 
 
-async def test_while_draining_nothing_new_is_run_and_nothing_is_lost(
-    reactor: Reactor, work: Work, connection: Connection, row: Row
+async def test_a_reconciliation_does_not_release_what_is_being_abandoned(
+    database: str, connection: Connection, row: Row, registry: Registry, running: Running
 ) -> None:
-    running = await insert(connection)
-    await until(lambda: running in work.began)
-    await connection.execute("update reactor.settings set draining = true")
-    waiting = await insert(connection)
-    work.let_go.set()
-    await until(lambda: running in work.ended)
-    await three_polls(reactor)
-    assert (await row(waiting))["state"] == "pending"
-    await connection.execute("update reactor.settings set draining = false")
-    await until(lambda: waiting in work.ended)
+    """Guarantee 5: its scope stays held, since its thread still runs. The batch writer is busy with a locked row."""
+    let_go = threading.Event()
+    is_locked = asyncio.Event()
+
+    @registry.register("work", timeout_seconds=0.1, backoff=60)
+    def work(job: Job) -> None:
+        let_go.wait()
+
+    @registry.register("quick")
+    async def quick(job: Job) -> None:
+        await is_locked.wait()
+        await asyncio.sleep(1)  # so that its end, which waits for the lock, is written while the other times out
+
+    async with (
+        running(),
+        connect(database, name="operator") as operator,
+    ):
+        try:
+            other = await insert(connection, "quick")
+            await until(lambda: has_state(row, other, "running"))
+            async with operator.transaction():
+                await operator.execute("select from reactor.jobs where id = $1 for update", other)
+                is_locked.set()
+                job_id = await insert(connection, scope="s")
+
+                async def is_pending_again() -> bool:
+                    await connection.execute("select pg_notify('reactor_cancel', id::text) from reactor.workers")
+                    now = await row(job_id)
+                    return bool(now["state"] == "pending" and now["locked_at"])
+
+                await until(is_pending_again)
+                assert (await row(job_id))["worker_id"] is not None
+                assert (await row(job_id))["attempts"] == 1
+        finally:
+            let_go.set()
 
 
-async def test_a_paused_queue_rests_and_goes_on(reactor: Reactor, work: Work, connection: Connection, row: Row) -> None:
-    await connection.execute("insert into reactor.queues (name, paused) values ('slow', true)")
-    paused = await insert(connection, queue="slow")
-    other = await insert(connection)
-    await until(lambda: other in work.began)
-    await three_polls(reactor)
-    assert (await row(paused))["state"] == "pending"
-    await connection.execute("update reactor.queues set paused = false")
-    await until(lambda: paused in work.began)
-
-
-async def test_a_queues_limit_holds_over_all_pods(
-    database: str, reactor: Reactor, work: Work, connection: Connection
+async def test_a_reconciliation_does_not_release_what_is_being_claimed_by_its_id(
+    connection: Connection, row: Row, registry: Registry, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await connection.execute("insert into reactor.queues (name, max_running) values ('narrow', 2)")
-    async with Reactor(database, registry=work.registry, poll_seconds=0.1, grace_seconds=0) as other:
-        jobs = [await insert(connection, queue="narrow") for _ in range(6)]
-        await until(lambda: len(work.began) == 2)
-        await three_polls(other)
-        assert len(work.began) == 2
-        work.let_go.set()
-        await until(lambda: sorted(work.ended) == jobs)
+    """Guarantee 5: its handler would run while its scope is free for another job."""
+    states: list[str] = []
+
+    @registry.register("work")
+    async def work(job: Job) -> None:
+        states.append((await row(job.id))["state"])
+
+    async with running("elsewhere", poll_seconds=0, reconcile_seconds=3600) as loop:
+        reconciling: list[asyncio.Task[None]] = []
+
+        async def claim_during_a_reconciliation(*arguments: Any) -> Job | None:
+            job = await claim_one(*arguments)
+            reconciling.append(asyncio.create_task(loop.reconciliation.reconcile()))
+            await asyncio.wait(reconciling, timeout=0.3)  # it must wait for the claim
+            return job
+
+        monkeypatch.setattr(claim_loop, "claim_one", claim_during_a_reconciliation)
+        assert await loop.run_job(await insert(connection, scope="s")) == "completed"
+        await asyncio.gather(*reconciling)
+    assert states == ["running"]
