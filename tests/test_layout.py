@@ -171,8 +171,87 @@ def test_links_between_documents_are_valid() -> None:
 
 def test_files_that_the_docs_name_exist() -> None:
     named = re.compile(r"`((?:reactor|http|sql|migrations|tests|bench|docs)/[\w./-]+)`")
-    absent = {"migrations/versions/NNNN/", "tests/http/"}  # a pattern, and a name that a decision rules out
+    patterns = {"migrations/versions/NNNN/", "reactor/a/b.py", "tests/a/test_b.py"}
+    absent = patterns | {"tests/http/"}  # a decision rules out this name
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "sql").rglob("*.md")]
     for page in pages:
         for path in named.findall(page.read_text()):
             assert path in absent or (ROOT / path).exists(), f"{page.relative_to(ROOT)}: {path}"
+
+
+# Private names that tests may use, with the reason.
+PRIVATE = {
+    "os._exit": "documented in the standard library: ends a process without cleaning up",
+    "first._replace": "documented for named tuples",
+    "endings[3]._replace": "documented for named tuples",
+}
+# Names of our modules that tests may replace by a dotted string, with the reason.
+REPLACED = {
+    "reactor.cli.jobs.list_jobs": "a page scans 50,000 jobs, and the command has no option for that",
+    "reactor.cli.configure_logging": "commands run in the tests' process, whose logging they must not change",
+}
+
+
+def python_of_tests() -> dict[Path, ast.Module]:
+    """Without tests/typing/project, which stands for a project of a user."""
+    paths = [path for path in (ROOT / "tests").rglob("*.py") if "project" not in path.parts]
+    return {path: ast.parse(path.read_text()) for path in paths}
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def test_tests_use_no_private_names() -> None:
+    """They go through public names, so that a change behind these breaks no test: see CONTRIBUTING.md."""
+    found: dict[str, str] = {}
+    for path, module in python_of_tests().items():
+        for node in ast.walk(module):
+            if isinstance(node, ast.Attribute) and is_private(node.attr):
+                if not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")):
+                    found[ast.unparse(node)] = f"{path}:{node.lineno}"
+            elif isinstance(node, ast.ImportFrom):
+                found |= {alias.name: f"{path}:{node.lineno}" for alias in node.names if is_private(alias.name)}
+    assert {name: place for name, place in found.items() if name not in PRIVATE} == {}
+    assert PRIVATE.keys() <= found.keys(), "an exception that is not needed any more"
+
+
+def test_tests_replace_no_private_names() -> None:
+    """Timings, constructor parameters and public attributes can be replaced. A dotted string hides from type checkers
+    and from searches what is replaced."""
+    found: dict[str, str] = {}
+    for path, module in python_of_tests().items():
+        for node in ast.walk(module):
+            if isinstance(node, ast.Call) and is_replacement(node.func):
+                names = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+                found |= {
+                    name: f"{path}:{node.lineno}"
+                    for name in names[:1]
+                    if is_private(name.rpartition(".")[2]) or re.match(r"reactor(_http)?\.", name)
+                }
+    assert {name: place for name, place in found.items() if name not in REPLACED} == {}
+    assert REPLACED.keys() <= found.keys(), "an exception that is not needed any more"
+
+
+def is_replacement(function: ast.expr) -> bool:
+    name = function.attr if isinstance(function, ast.Attribute) else ast.unparse(function)
+    return name in ("setattr", "delattr", "getattr", "patch", "object", "setitem")
+
+
+def test_no_two_tests_have_the_same_name() -> None:
+    """A name in a report or a document leads to one test."""
+    places: dict[str, list[str]] = {}
+    for path, module in python_of_tests().items():
+        for node in ast.walk(module):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+                places.setdefault(node.name, []).append(f"{path}:{node.lineno}")
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_tests_are_named_after_the_module_they_test() -> None:
+    """`reactor/a/b.py` is tested in `tests/a/test_b.py`."""
+    elsewhere = {"api", "guarantees", "page", "schema", "typing"}  # what they test is said in CONTRIBUTING.md
+    for path in (ROOT / "tests").glob("*/test_*.py"):
+        package, name = path.parent.name, path.stem.removeprefix("test_")
+        if package not in elsewhere and (package, name) != ("cli", "commands"):
+            assert (ROOT / "reactor" / package / f"{name}.py").exists(), path
