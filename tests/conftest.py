@@ -36,9 +36,9 @@ from tests.support.pods import Marks, Pod, StartPod
 from tests.support.servers import Server, StartServer
 from tests.support.until import until
 
-# What tests share: those of one fixture run one after the other, in their order.
+# Fixtures that tests share: the tests of one of them run one after the other, in their order.
 _SHARED = {"browser", "address", "hasty", "wheel"}
-# Two interpreters that import everything, one after the other, beside other tests that do the same.
+# A supervisor and its worker process import everything, one after the other, while other tests do the same.
 _START_SECONDS = 60
 
 
@@ -70,14 +70,14 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _patience_with_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Streams in this process report a database that does not answer within seconds. Here it is only slow."""
+def _long_stale_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams report a database that does not respond within seconds. On a busy machine it is only slow."""
     monkeypatch.setattr(Poller, "timings", Timings(stale_seconds=60.0))
 
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
-    """The address of a server that may do everything (CONTRIBUTING.md says how it is chosen)."""
+    """The URL of a server, as a superuser (CONTRIBUTING.md says how it is chosen)."""
     version = int(os.environ.get("REACTOR_TEST_PG") or 0) or None
     if version and version not in installed_versions():
         pytest.exit(f"PG={version}: no such PostgreSQL here, only {installed_versions()}", returncode=2)
@@ -87,7 +87,7 @@ def server() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What users install."""
+    """The wheel that users install."""
     return build_wheel(tmp_path_factory.mktemp("package"))
 
 
@@ -167,7 +167,7 @@ async def pooled(folder: Path) -> AsyncIterator[tuple[str, str]]:
 
 
 def _answers(path: Path) -> bool:
-    """A socket's file is there a moment before anybody listens."""
+    """A socket's file exists a moment before the process listens."""
     with socket.socket(socket.AF_UNIX) as probe:
         return probe.connect_ex(str(path)) == 0
 
@@ -200,7 +200,7 @@ async def start_server(database: str, tmp_path: Path) -> AsyncIterator[StartServ
         chosen = arguments if "--port" in arguments else ("--port", "0", *arguments)
         server = Server(url, tmp_path, len(servers) + 1, chosen, named)
         servers.append(server)
-        await until(server.look_for_address, _START_SECONDS)
+        await until(server.find_address, _START_SECONDS)
         return server
 
     yield start
@@ -210,7 +210,7 @@ async def start_server(database: str, tmp_path: Path) -> AsyncIterator[StartServ
 
 @pytest.fixture
 def marks(tmp_path: Path) -> Marks:
-    """What handlers marked with this word: job, attempt, pid, time."""
+    """The marks of handlers with this word: job, attempt, pid, time."""
 
     def read(word: str) -> list[tuple[int, int, int, float]]:
         file = tmp_path / "marks"
@@ -222,7 +222,7 @@ def marks(tmp_path: Path) -> Marks:
 
 @pytest.fixture
 def registry() -> Registry:
-    """Handlers of this test alone."""
+    """A registry that only this test uses."""
     return Registry()
 
 
@@ -234,7 +234,7 @@ def running(database: str, registry: Registry) -> Running:
 
 @pytest.fixture
 def events(monkeypatch: pytest.MonkeyPatch) -> Iterator[Events]:
-    """What the engine and its handlers log meanwhile."""
+    """The log entries of the engine and its handlers during the test."""
     for module in map(
         importlib.import_module,
         (
@@ -244,7 +244,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> Iterator[Events]:
             "reactor.worker.unhandled_types",
         ),
     ):
-        # A new one: another test may have had this logger keep its configuration for good.
+        # A new logger: one that another test used keeps its configuration.
         monkeypatch.setattr(module, "log", get_logger(module.__name__))
     with structlog.testing.capture_logs() as events:
         yield events
@@ -260,7 +260,7 @@ async def app(database: str) -> AsyncIterator[Starlette]:
 
 @pytest.fixture
 async def api(app: Starlette) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of it, without a server between them."""
+    """A client of the application, without a server between them."""
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         yield client

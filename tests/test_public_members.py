@@ -1,4 +1,4 @@
-"""What an editor offers to users after a dot: what they need, and no bookkeeping."""
+"""The members that editors offer to users: what they need, and nothing else."""
 
 import pytest
 
@@ -55,12 +55,12 @@ FOR_BOTH = {
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_a_class_shows_what_users_need_and_nothing_else(public: type, members: set[str]) -> None:
+def test_a_class_has_the_documented_members_and_no_others(public: type, members: set[str]) -> None:
     assert {name for name in dir(public) if not name.startswith("_")} == members
 
 
 def test_an_instance_shows_no_more_than_its_class() -> None:
-    """Attributes are bookkeeping: they begin with an underscore."""
+    """Attributes start with an underscore."""
     for shown in (Pipeline(), Reactor("postgresql://nowhere")):
         assert {name for name in vars(shown) if not name.startswith("_")} == set()
     for slotted in (Context, SyncContext):

@@ -1,4 +1,4 @@
-"""Import paths that the documentation names, wherever the code behind them lies."""
+"""Documented import paths work after modules are moved."""
 
 import importlib
 

@@ -1,4 +1,4 @@
-"""Connections, and the errors when there is none."""
+"""Connections, and the errors if the server can't be reached."""
 
 import socket
 from urllib.parse import urlsplit
@@ -39,11 +39,11 @@ def test_a_url_can_be_shown_without_its_password() -> None:
     assert without_password("postgresql:///app?host=/run") == "postgresql:///app?host=/run"
 
 
-async def test_a_session_says_who_it_is(connection: Connection) -> None:
+async def test_a_session_has_an_application_name(connection: Connection) -> None:
     assert await connection.fetchval("show application_name") == "test"
 
 
-async def test_sqlalchemys_spelling_of_a_url_works_too(database: str) -> None:
+async def test_the_url_format_of_sqlalchemy_works_too(database: str) -> None:
     async with connect(database.replace("postgresql:", "postgresql+asyncpg:"), name="test") as connection:
         assert await connection.fetchval("select 1") == 1
 
@@ -61,7 +61,7 @@ async def test_a_server_that_is_down_is_reported_with_a_remedy() -> None:
             await open_connection(f"postgresql://u:hush@127.0.0.1:{port}/x", name="test")
 
 
-async def test_a_server_that_does_not_answer_is_given_up() -> None:
+async def test_a_connection_attempt_to_a_server_that_does_not_respond_times_out() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"postgresql://u:hush@127.0.0.1:{silent.getsockname()[1]}/x"
         with pytest.raises(DatabaseUnreachable, match=r"no answer in 0\.2 s") as caught:
@@ -70,13 +70,13 @@ async def test_a_server_that_does_not_answer_is_given_up() -> None:
 
 
 @pytest.mark.parametrize("url", ["nonsense", "http://h/d", "postgresql://h:port/d", "postgresql://h/d?sslmode=maybe"])
-async def test_a_url_that_is_none_is_refused(url: str) -> None:
+async def test_an_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(DatabaseUnreachable, match="REACTOR_DATABASE_URL"):
         await open_connection(url, name="test", timeout_seconds=2)
 
 
 async def test_a_refused_login_is_reported_with_a_remedy(server: str) -> None:
-    """A user without LOGIN stands in for a wrong password, which a server that trusts its socket never asks for."""
+    """A user without LOGIN replaces a wrong password, which a server that trusts its socket never asks for."""
     name = f"reactor_test_{uuid4().hex[:8]}"
     async with connect(server, name="test") as admin:
         await admin.execute(f"create role {name} nologin")
@@ -89,14 +89,14 @@ async def test_a_refused_login_is_reported_with_a_remedy(server: str) -> None:
             await admin.execute(f"drop role {name}")
 
 
-async def test_each_test_has_a_database_of_its_own(database: str, connection: Connection) -> None:
+async def test_each_test_has_its_own_database(database: str, connection: Connection) -> None:
     """D15"""
     name = await connection.fetchval("select current_database()")
     assert name in database
     assert await connection.fetchval("select version_num from reactor.alembic_version")
 
 
-async def test_a_connection_left_open_is_noticed(databases: Databases, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_left_open_is_reported(databases: Databases, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(databases, "disconnect_seconds", 0.2)
     left: list[Connection] = []
     with pytest.raises(AssertionError, match="left connections open: forgotten"):

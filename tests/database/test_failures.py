@@ -1,4 +1,4 @@
-"""Which errors of the driver mean a lost database, and which a mistake of ours."""
+"""Classification of the driver's errors: a lost database, or a bug in our code."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -48,12 +48,12 @@ async def end_a_transaction_twice(connection: Connection) -> None:
         (lambda c: c.execute("select pg_terminate_backend(pg_backend_pid())"), Failure.LOST),
     ],
 )
-async def test_what_a_connection_raises_is_classified_by_what_happened(
+async def test_errors_of_a_connection_are_classified_by_their_cause(
     database: str, operation: Operation, failure: Failure
 ) -> None:
     async with connect(database, name="victim") as connection:
         error = await raised_by(lambda: operation(connection))
-    # The server may report its shutdown before the connection is gone.
+    # The server may report its shutdown before it closes the connection.
     allowed = {failure, Failure.UNAVAILABLE} if failure is Failure.LOST else {failure}
     assert classify(error) in allowed, repr(error)
 
@@ -98,8 +98,8 @@ def test_errors_are_classified(error: BaseException, failure: Failure) -> None:
     assert classify(error) is failure
 
 
-def test_a_handlers_own_connection_errors_are_not_the_servers() -> None:
-    """Its HTTP client raises OSError too: that must not run it again for nothing."""
+def test_connection_errors_of_a_handler_are_not_database_errors() -> None:
+    """A handler's HTTP client raises OSError too, which must not repeat the attempt."""
     assert not is_server_failure(ConnectionResetError())
     assert not is_server_failure(asyncpg.InterfaceError("connection is closed"))
     wrapped = RuntimeError("from a library")

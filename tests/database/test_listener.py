@@ -1,4 +1,4 @@
-"""Missed notifications: jobs are run within the documented time, whatever happens to the listener."""
+"""Lost notifications and lost listeners: jobs still run within the documented time."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -45,8 +45,10 @@ def is_at_rest(loop: ClaimLoop) -> bool:
     return loop.is_listening and loop.is_at_rest
 
 
-async def test_a_notification_brings_a_job_at_once(database: str, connection: Connection, registry: Registry) -> None:
-    """With the poll off: every job is found through its notification."""
+async def test_a_notification_starts_a_job_immediately(
+    database: str, connection: Connection, registry: Registry
+) -> None:
+    """Polling is off: every job is found through its notification."""
     async with Reactor(database, registry=registry, poll_seconds=0) as reactor:
         await until(lambda: reactor.is_well)
         for _ in range(20):
@@ -56,10 +58,10 @@ async def test_a_notification_brings_a_job_at_once(database: str, connection: Co
         assert reactor.counts.missed_wakes == 0
 
 
-async def test_a_listener_whose_session_is_ended_comes_back(
+async def test_a_listener_whose_session_was_terminated_reconnects(
     connection: Connection, registry: Registry, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And claims at once, since it received nothing in between; long before its watchdog would have noticed."""
+    """It also claims, since it may have missed notifications; long before its watchdog would notice."""
     monkeypatch.setattr(Listener, "timings", Timings(watch_seconds=60.0))
     async with running(poll_seconds=0) as loop:
         for _ in range(2):
@@ -71,7 +73,7 @@ async def test_a_listener_whose_session_is_ended_comes_back(
             await run_one(connection)
 
 
-async def test_without_triggers_the_poll_finds_the_work_and_counts_it(
+async def test_without_triggers_the_poll_finds_and_counts_missed_jobs(
     connection: Connection, registry: Registry, running: Running
 ) -> None:
     """P5: a poll that finds work is a missed notification."""
@@ -84,7 +86,7 @@ async def test_without_triggers_the_poll_finds_the_work_and_counts_it(
 
 
 class Proxy:
-    """A way to PostgreSQL that can be made to swallow everything, as a firewall does that lost its tables."""
+    """A proxy to PostgreSQL that can drop all packets, as a firewall does that lost its state."""
 
     def __init__(self, socket_path: str) -> None:
         self._socket_path = socket_path
@@ -92,8 +94,8 @@ class Proxy:
         self._black: set[int] = set()
         self._count = 0
 
-    def swallow(self) -> None:
-        """What is open now stays open, and silent. New connections work."""
+    def drop_packets(self) -> None:
+        """Drops the data of all open connections, which stay open. New connections work."""
         self._black = set(range(self._count + 1))
 
     @asynccontextmanager
@@ -119,11 +121,11 @@ class Proxy:
         writer.close()
 
 
-async def test_a_listener_whose_network_swallows_everything_is_replaced(
+async def test_a_listener_whose_network_drops_all_packets_is_replaced(
     database: str, connection: Connection, registry: Registry, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is closed and nothing is heard: the watchdog notices. Until then the poll covers."""
-    # Long enough to see that the poll covers until then.
+    """No connection is closed and no notification arrives until the watchdog notices. Polls find the jobs."""
+    # Long enough for a poll to find a job before the watchdog notices.
     monkeypatch.setattr(Listener, "timings", Timings(watch_seconds=4.0, answer_seconds=0.5))
     parts = urlsplit(database)
     folder = parse_qs(parts.query).get("host", [""])[0]
@@ -135,16 +137,16 @@ async def test_a_listener_whose_network_swallows_everything_is_replaced(
         async with running(listen_url=listen_url, poll_seconds=0.2) as loop:
             await until(lambda: is_at_rest(loop))
             reconnects = loop.summary()["reconnects"]
-            proxy.swallow()
+            proxy.drop_packets()
             await run_one(connection)
             assert loop.counts.missed_wakes == 1
-            heard = loop.counts.wakes
+            wakes = loop.counts.wakes
             await until(lambda: loop.summary()["reconnects"] > reconnects)
             await until(lambda: loop.is_listening)
 
             async def is_heard_again() -> bool:
                 await run_one(connection)
-                return loop.counts.wakes > heard
+                return loop.counts.wakes > wakes
 
             await until(is_heard_again)
 
@@ -181,14 +183,14 @@ async def test_a_job_is_run_when_it_is_due(database: str, connection: Connection
 
         await until(all_done)
         for record in due:
-            began = await connection.fetchval("select started_at from reactor.jobs where id = $1", record["id"])
-            assert began >= record["run_after"]
+            started_at = await connection.fetchval("select started_at from reactor.jobs where id = $1", record["id"])
+            assert started_at >= record["run_after"]
 
 
 async def test_a_flood_of_forged_notifications_changes_nothing(
     database: str, connection: Connection, registry: Registry
 ) -> None:
-    """Any role can send them: they are hints, and no more."""
+    """Any role can send them: they only cause another claim."""
     async with Reactor(database, registry=registry, poll_seconds=0) as reactor:
         await until(lambda: reactor.is_well)
         for payload in ("", "{", "null", "x" * 7999, '{"worker_id": "' + "0" * 36 + '"}'):

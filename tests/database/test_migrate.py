@@ -1,4 +1,4 @@
-"""Migrations: from any number of pods, all or nothing, with a script for those who may not."""
+"""Migrations: run by any number of pods, all or nothing, with a script for administrators."""
 
 import asyncio
 import subprocess
@@ -45,8 +45,8 @@ sys.exit(max(os.waitpid(pid, 0)[1] for pid in pods) > 0)
 
 
 async def migrate_at_once(*urls: str) -> list[str]:
-    """Each in a process of its own, as pods do; forked, for ten that import everything come one after the other, and
-    take every other test's time. Tells the revisions before and after, a line each."""
+    """Each in its own process, as pods do; forked, since ten processes that import everything would slow other
+    tests down. Returns the revisions before and after, one line for each process."""
     command = [sys.executable, "-c", AT_ONCE, *urls]
     pods = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     printed, complained = await pods.communicate()
@@ -54,7 +54,7 @@ async def migrate_at_once(*urls: str) -> list[str]:
     return printed.decode().splitlines()
 
 
-async def test_ten_migrations_at_once_leave_one_schema(empty: str) -> None:
+async def test_ten_concurrent_migrations_create_one_schema(empty: str) -> None:
     """P10"""
     newest = newest_revision()
     assert Counter(await migrate_at_once(*[empty] * 10)) == {f"None {newest}": 1, f"{newest} {newest}": 9}
@@ -62,8 +62,8 @@ async def test_ten_migrations_at_once_leave_one_schema(empty: str) -> None:
         assert await check_revision(connection) == newest
 
 
-async def test_databases_of_a_new_server_migrated_at_once_share_the_roles(folder: Path) -> None:
-    """Roles belong to the server, so the databases' own locks do not keep these apart."""
+async def test_concurrent_migrations_of_two_databases_share_the_roles(folder: Path) -> None:
+    """Roles belong to the server, and the migration lock to a database."""
     with start_embedded(folder, version=installed_versions()[-1], options={"fsync": "off"}) as server:
         async with connect(server.url(), name="test") as admin:
             for number in range(5):
@@ -100,7 +100,7 @@ async def test_everything_belongs_to_the_owner_role(connection: Connection) -> N
     assert [row["owner"] for row in owners] == ["reactor_owner"]
 
 
-async def test_down_and_up_again(database: str, connection: Connection) -> None:
+async def test_a_downgrade_can_be_followed_by_an_upgrade(database: str, connection: Connection) -> None:
     assert await migrate_down(database, "base") == (newest_revision(), None)
     with pytest.raises(SchemaBehind, match="reactor migrate"):
         await check_revision(connection)
@@ -112,7 +112,7 @@ async def test_an_unknown_target_is_refused(database: str) -> None:
         await migrate_down(database, "nonsense")
 
 
-async def test_a_schema_from_the_future_is_left_alone(database: str, connection: Connection) -> None:
+async def test_a_schema_of_a_newer_version_is_not_changed(database: str, connection: Connection) -> None:
     await connection.execute("update reactor.alembic_version set version_num = '9999'")
     with pytest.raises(SchemaUnknown, match="9999"):
         await migrate(database)
@@ -120,7 +120,7 @@ async def test_a_schema_from_the_future_is_left_alone(database: str, connection:
         await check_revision(connection)
 
 
-async def test_the_printed_sql_does_the_same(empty: str) -> None:
+async def test_the_printed_sql_creates_the_same_schema(empty: str) -> None:
     async with connect(empty, name="test") as connection:
         await connection.execute(migration_script())
         await connection.execute("reset role")
@@ -128,7 +128,7 @@ async def test_the_printed_sql_does_the_same(empty: str) -> None:
 
 
 async def test_a_user_without_privileges_gets_the_sql_for_an_administrator(folder: Path) -> None:
-    """On a server of its own: the roles must not be there yet."""
+    """On its own server, since the roles must not exist yet."""
     for version in [v for v in installed_versions() if v in (15, 16, 18)]:
         with start_embedded(folder, version=version, options={"fsync": "off"}) as server:
             async with connect(server.url(), name="test") as admin:
@@ -141,7 +141,7 @@ async def test_a_user_without_privileges_gets_the_sql_for_an_administrator(folde
                 assert (await migrate(url))[1] == newest_revision()
 
 
-async def test_a_user_who_may_create_roles_and_schemas_may_migrate(folder: Path) -> None:
+async def test_a_user_with_createrole_and_create_can_migrate(folder: Path) -> None:
     for version in [v for v in installed_versions() if v in (15, 16, 18)]:
         with start_embedded(folder, version=version, options={"fsync": "off"}) as server:
             async with connect(server.url(), name="test") as admin:
@@ -167,8 +167,8 @@ async def test_a_migration_waits_for_the_one_before_it(empty: str) -> None:
         assert (await waiting)[1] == newest_revision()
 
 
-def test_the_preparation_can_be_read_by_psql(server: str) -> None:
-    """An administrator pastes it there: no asyncpg, no parameters."""
+def test_the_preparation_script_works_in_psql(server: str) -> None:
+    """Administrators run it there, without asyncpg and its parameters."""
     from reactor.embedded.binaries import find_programs
 
     psql = find_programs(installed_versions()[-1]) / "psql"
@@ -182,7 +182,7 @@ def test_the_preparation_can_be_read_by_psql(server: str) -> None:
 
 
 def test_alembic_knows_the_same_revisions() -> None:
-    """Elsewhere they are read from the file names, since Alembic takes half a second to import."""
+    """The engine reads them from the file names, since importing Alembic takes half a second."""
     scripts = ScriptDirectory(str(assets.folder("migrations")))
     assert [script.revision for script in scripts.walk_revisions()][::-1] == known_revisions()
     assert scripts.get_current_head() == newest_revision()

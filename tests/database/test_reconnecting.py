@@ -1,4 +1,4 @@
-"""A connection that is opened again whenever the server went away."""
+"""A connection that is opened again when the server closed it."""
 
 import asyncio
 from typing import Any
@@ -17,22 +17,22 @@ from reactor.log import get_logger
 
 @pytest.fixture
 def logged(monkeypatch: pytest.MonkeyPatch) -> Any:
-    # A new one: another test may have had this logger keep its configuration.
+    # A new logger: one that another test used keeps its configuration.
     monkeypatch.setattr(reconnecting, "log", get_logger(reconnecting.__name__))
     with capture_logs() as events:
         yield events
 
 
-@pytest.mark.parametrize("turns", range(4))
-async def test_a_server_that_says_goodbye_between_two_statements_is_called_again(
-    database: str, connection: Connection, turns: int
+@pytest.mark.parametrize("passes", range(4))
+async def test_a_connection_closed_between_two_statements_is_reopened(
+    database: str, connection: Connection, passes: int
 ) -> None:
-    """A restart, or pg_terminate_backend: its goodbye may be unread, half read or read by the next statement."""
+    """A restart, or pg_terminate_backend: its message may be unread, half read or read at the next statement."""
     victim = ReconnectingConnection(database, "victim")
     for _ in range(5):
         pid, _ = await victim.retry(lambda c: c.fetchval("select pg_backend_pid()"))
         await connection.execute(f"select pg_terminate_backend({pid})")
-        for _ in range(turns):
+        for _ in range(passes):
             await asyncio.sleep(0)
         answer, maybe_done = await victim.retry(lambda c: c.fetchval("select 1"))
         assert answer == 1
@@ -105,7 +105,7 @@ async def test_an_outage_is_logged_once_however_many_tasks_wait(
         await shared.close()
 
 
-async def test_tasks_that_share_it_take_turns(database: str) -> None:
+async def test_tasks_that_share_a_connection_take_turns(database: str) -> None:
     shared = ReconnectingConnection(database, "shared")
 
     async def slow(connection: Connection) -> int:

@@ -1,4 +1,4 @@
-"""When the next read of the database is due, and that no wake-up is lost."""
+"""Wake-ups: their reasons and times, and that none is lost."""
 
 import asyncio
 from typing import Any
@@ -17,7 +17,7 @@ async def next_of(wakeups: Wakeups) -> Reason:
 
 
 async def is_silent(wakeups: Wakeups) -> bool:
-    """It would not return now, nor after a few rounds of the event loop."""
+    """Whether it does not return within a few passes of the event loop."""
     waiting = asyncio.create_task(wakeups.next())
     for _ in range(5):
         await asyncio.sleep(0)
@@ -38,7 +38,7 @@ async def test_a_notification_is_taken_once() -> None:
     assert await is_silent(wakeups)
 
 
-async def test_a_notification_wakes_the_one_who_waits() -> None:
+async def test_a_notification_wakes_a_waiting_task() -> None:
     wakeups = Wakeups(Timings())
     waiting = asyncio.create_task(next_of(wakeups))
     await asyncio.sleep(0)
@@ -47,7 +47,7 @@ async def test_a_notification_wakes_the_one_who_waits() -> None:
 
 
 async def test_a_notification_during_the_read_causes_another() -> None:
-    """It was taken before the read: what comes meanwhile is not covered by it."""
+    """The first was taken before the read, so it does not cover later rows."""
     wakeups, reads = Wakeups(Timings()), 0
     wakeups.notify()
     async with asyncio.timeout(SOON):
@@ -55,18 +55,18 @@ async def test_a_notification_during_the_read_causes_another() -> None:
             assert await wakeups.next() is Reason.NOTIFIED
             reads += 1
             if reads == 1:
-                wakeups.notify()  # as by the listener, while the statement is under way
+                wakeups.notify()  # as the listener does, during the statement
                 await asyncio.sleep(0)
     assert await is_silent(wakeups)
 
 
 async def test_rechecks_follow_a_notification() -> None:
-    """Rows of a transaction that found the other's notification fresh enough become visible when it commits."""
+    """A transaction that commits later sends no notification if another one was sent a moment ago."""
     wakeups = Wakeups(Timings(recheck_seconds=(0.01, 0.05)))
     wakeups.notify()
     assert await next_of(wakeups) is Reason.NOTIFIED
     rechecks = 0
-    while wakeups.is_rechecking:  # a slow machine may reach both at once
+    while wakeups.is_rechecking:  # on a slow machine both may be due at once
         assert await next_of(wakeups) is Reason.RECHECK
         rechecks += 1
     assert 1 <= rechecks <= 2
@@ -84,13 +84,13 @@ async def test_another_notification_starts_the_rechecks_again() -> None:
     assert await next_of(wakeups) is Reason.RECHECK
 
 
-async def test_a_poll_comes_without_any_notification_again_and_again() -> None:
+async def test_polls_repeat_without_notifications() -> None:
     wakeups = Wakeups(Timings(poll_seconds=0.02))
     for _ in range(3):
         assert await next_of(wakeups) is Reason.POLLED
 
 
-async def test_what_is_due_wakes_at_its_time_and_when_that_is_brought_forward() -> None:
+async def test_a_due_time_wakes_and_can_be_brought_forward() -> None:
     due = NEVER
     wakeups = Wakeups(Timings(), due_at=lambda: due)
     waiting = asyncio.create_task(next_of(wakeups))
@@ -115,7 +115,7 @@ async def test_a_notification_that_comes_too_early_is_kept_until_its_time() -> N
     assert asyncio.get_running_loop().time() >= earliest
 
 
-async def test_reasons_that_hold_at_once_are_taken_together() -> None:
+async def test_simultaneous_reasons_are_taken_together() -> None:
     wakeups = Wakeups(Timings(poll_seconds=0.001), due_at=lambda: 0.0)
     assert Reason.DUE in await next_of(wakeups)  # the poll's clock runs from here
     await asyncio.sleep(0.005)

@@ -1,4 +1,4 @@
-"""Pods die at random moments while pipelines run. A few deaths in the ordinary suite; `make chaos`: 200."""
+"""Pods are killed at random moments while pipelines run: a few times in the suite, 200 times in `make chaos`."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ async def submit(connection: Connection) -> None:
     await pipeline.submit(connection)
 
 
-async def test_pipelines_come_out_whole_while_pods_die(start_pod: StartPod, connection: Connection) -> None:
+async def test_pipelines_complete_although_pods_are_killed(start_pod: StartPod, connection: Connection) -> None:
     """Guarantees 1 to 6, D8, D9: every ledger row once, every fan-in once, no orphan, no pipeline stuck."""
     print(f"\nREACTOR_TEST_CHAOS_SEED={SEED}, {KILLS} kills")
     chance = random.Random(SEED)
@@ -40,7 +40,7 @@ async def test_pipelines_come_out_whole_while_pods_die(start_pod: StartPod, conn
             pods[place].kill()
             pods[place] = await start_pod("--concurrency", "8", **SETTINGS)
         else:
-            with suppress(IndexError):  # it is just being replaced
+            with suppress(IndexError):  # it is being replaced
                 pods[place].kill(chance.choice(pods[place].workers))
         if number % 20 == 19:
             print(f"{number + 1} killed, {pipelines} pipelines submitted")

@@ -1,4 +1,4 @@
-"""Pods as real processes: whatever dies, the job does not."""
+"""Pods as real processes: jobs survive the death of any of them."""
 
 import asyncio
 import signal
@@ -19,31 +19,31 @@ async def states(connection: Connection) -> dict[str, int]:
 
 
 async def test_a_committed_row_is_run(start_pod: StartPod, connection: Connection, row: Row) -> None:
-    """Guarantee 1, in the simplest case: without a poll, so the notification brings it."""
+    """Guarantee 1, in the simplest case. Polling is off, so the notification starts it."""
     await start_pod(POLL_SECONDS=0)
     job_id = await insert(connection, "noop")
     await until(lambda: has_state(row, job_id, "completed"))
 
 
-async def test_a_killed_worker_processs_jobs_run_again_at_once(
+async def test_jobs_of_a_killed_worker_process_run_again_immediately(
     start_pod: StartPod, connection: Connection, row: Row, marks: Marks
 ) -> None:
-    """F10: kill -9 of one of two worker processes: the other one has its job within a second, at no cost; the best of
-    five, since the machine may be busy. There is no poller, and the lease is a minute."""
+    """F10: kill -9 of one of two worker processes: the other runs its job within a second, not charged; the best of
+    five, since the machine may be busy. Polling is off, and the lease is a minute."""
     pod = await start_pod("--processes", "2", "--concurrency", "1", POLL_SECONDS=0)
     times: list[float] = []
     while not times or (min(times) >= 1 and len(times) < 5):
         await until(lambda: len(pod.events("worker started")) == 2 + len(times))
         job_id = await insert(connection, "await")
 
-        def began(job_id: int = job_id) -> list[tuple[int, float]]:
-            return [(pid, at) for job, _, pid, at in marks("began") if job == job_id]
+        def starts(job_id: int = job_id) -> list[tuple[int, float]]:
+            return [(pid, at) for job, _, pid, at in marks("started") if job == job_id]
 
-        [(pid, _)] = await until(began)
+        [(pid, _)] = await until(starts)
         killed = time.time()
         pod.kill(pid)
-        await until(lambda began=began: len(began()) == 2)
-        (_, _), (other, again) = began()
+        await until(lambda starts=starts: len(starts()) == 2)
+        (_, _), (other, again) = starts()
         times.append(again - killed)
         assert other != pid
         assert (await row(job_id))["attempts"] == 1
@@ -55,10 +55,10 @@ async def test_a_killed_worker_processs_jobs_run_again_at_once(
 
 
 @pytest.mark.parametrize("payload", ["{}", '{"escapes": true}'])
-async def test_a_dead_worker_process_is_noticed_whatever_its_handlers_forked(
+async def test_a_dead_worker_process_is_noticed_although_its_handlers_forked(
     start_pod: StartPod, connection: Connection, marks: Marks, payload: str
 ) -> None:
-    """A forked process holds the control socket open, too, for 30 s."""
+    """The forked process keeps the control socket open for 30 s."""
     pod = await start_pod()
     await insert(connection, "forks", payload=payload)
     _, _, forked, _ = (await until(lambda: marks("forked")))[0]
@@ -73,30 +73,30 @@ async def test_a_dead_worker_process_is_noticed_whatever_its_handlers_forked(
 async def test_a_killed_worker_process_is_replaced(start_pod: StartPod, connection: Connection, marks: Marks) -> None:
     pod = await start_pod()
     await insert(connection, "await")
-    _, _, pid, _ = (await until(lambda: marks("began")))[0]
+    _, _, pid, _ = (await until(lambda: marks("started")))[0]
     pod.kill(pid)
-    await until(lambda: len(marks("began")) == 2)
-    assert marks("began")[1][2] in pod.workers
+    await until(lambda: len(marks("started")) == 2)
+    assert marks("started")[1][2] in pod.workers
 
 
 async def test_a_worker_dies_with_its_supervisor(
     start_pod: StartPod, connection: Connection, marks: Marks, row: Row
 ) -> None:
-    """And its job runs again, on another pod, when the lease is over."""
+    """Its job runs again on another pod when the lease has expired."""
     pod = await start_pod()
-    job_id = await insert(connection, "gil")  # the hardest case: for 60 s no thread of it can notice anything
-    _, _, pid, _ = (await until(lambda: marks("began")))[0]
+    job_id = await insert(connection, "gil")  # the hardest case: no other thread of the process runs for 60 s
+    _, _, pid, _ = (await until(lambda: marks("started")))[0]
     pod.kill(pod.process.pid)
     await until(lambda: not _lives(pid))
     await connection.execute("update reactor.workers set lease_until = clock_timestamp()")
     await start_pod()
-    await until(lambda: len(marks("began")) == 2)
+    await until(lambda: len(marks("started")) == 2)
     assert (await row(job_id))["attempts"] == 2
     assert await connection.fetchval("select outcome from reactor.attempts") == "lease_lost"
 
 
 def _lives(pid: int) -> bool:
-    """A zombie waits for its parent to look, and runs nothing."""
+    """A zombie runs nothing: it waits for its parent to read its exit code."""
     status = Path(f"/proc/{pid}/status")
     try:
         return "State:\tZ" not in status.read_text()
@@ -107,17 +107,17 @@ def _lives(pid: int) -> bool:
 async def test_a_dead_pods_jobs_run_again_within_the_lease(
     start_pod: StartPod, connection: Connection, marks: Marks
 ) -> None:
-    """P8: supervisor and worker die together; the sweeper of another pod wakes when their lease ends, not before, nor
-    half a minute later, when it would have looked in any case."""
+    """P8: supervisor and worker die together. The sweeper of another pod wakes when their lease ends, not earlier, and
+    not half a minute later at its next regular sweep."""
     pod = await start_pod(LEASE_SECONDS=12, HEARTBEAT_SECONDS=2)
     await insert(connection, "await")
-    await until(lambda: marks("began"))
+    await until(lambda: marks("started"))
     pod.kill()
     assert await connection.fetchval("select lease_until <= clock_timestamp() + interval '12 s' from reactor.workers")
-    # A lease that is as short from the start is lost by a pod that the machine lets wait.
+    # Shortened only now: on a busy machine a pod could lose such a short lease.
     await connection.execute("update reactor.workers set lease_until = clock_timestamp() + interval '4 s'")
     await start_pod(HEARTBEAT_SECONDS=30)
-    await until(lambda: len(marks("began")) == 2)
+    await until(lambda: len(marks("started")) == 2)
     assert await connection.fetchval(
         "select j.locked_at >= w.lease_until from reactor.jobs j, reactor.workers w order by w.lease_until limit 1"
     )
@@ -126,7 +126,7 @@ async def test_a_dead_pods_jobs_run_again_within_the_lease(
 async def test_a_job_that_kills_its_process_fails_and_its_neighbours_are_not_charged(
     start_pod: StartPod, connection: Connection, row: Row
 ) -> None:
-    """Guarantee 6: poison."""
+    """Guarantee 6: a poison job."""
     killer = await insert(connection, "die", priority=-1)
     neighbours = [await insert(connection, "await", payload='{"seconds": 0.2}') for _ in range(50)]
     await start_pod("--concurrency", "60")
@@ -150,22 +150,22 @@ async def test_a_job_that_ends_its_process_alone_is_charged_at_once(
     killer = await insert(connection, "exit", max_attempts=1)
     await start_pod()
     await until(lambda: has_state(row, killer, "failed"))
-    assert len(marks("began")) == 1
+    assert len(marks("started")) == 1
     assert "ran alone" in (await row(killer))["error"]
 
 
 async def test_a_zombie_changes_nothing_and_is_stopped(
     start_pod: StartPod, connection: Connection, marks: Marks, row: Row
 ) -> None:
-    """F6, F7: a pod that was frozen for longer than its lease wakes up after another pod took its job."""
+    """F6, F7: a pod that was suspended for longer than its lease continues after another pod took its job."""
     await connection.execute("create table ledger (job_id bigint)")
     frozen = await start_pod(LEASE_SECONDS=20, HEARTBEAT_SECONDS=1)
     job_id = await insert(connection, "slow_ledger")
-    _, _, pid, _ = (await until(lambda: marks("began")))[0]
+    _, _, pid, _ = (await until(lambda: marks("started")))[0]
     frozen.signal_all(signal.SIGSTOP)
     await connection.execute("update reactor.workers set lease_until = clock_timestamp()")
     await start_pod()
-    await until(lambda: len(marks("began")) == 2)
+    await until(lambda: len(marks("started")) == 2)
     mine = (await row(job_id))["attempt_id"]
     frozen.signal_all(signal.SIGCONT)
     await until(lambda: frozen.events("lease lost"))
@@ -176,16 +176,15 @@ async def test_a_zombie_changes_nothing_and_is_stopped(
     assert [attempt for _, attempt, _, _ in marks("ended")] == [2]
 
 
-async def test_a_live_job_is_never_taken_for_dead(start_pod: StartPod, connection: Connection, row: Row) -> None:
-    """Guarantee 6, D4, F8: longer than a lease, awaiting, blocking the event loop, and in C code that holds the GIL.
-
-    A pod that can't write for two thirds of its lease gives its jobs up, rightly: that must be more than a busy machine
-    lets it wait.
+async def test_a_running_job_is_never_considered_dead(start_pod: StartPod, connection: Connection, row: Row) -> None:
+    """Guarantee 6, D4, F8: for longer than a lease: awaiting, blocking the event loop, in C code that holds the GIL.
+    A pod that can't write for two thirds of its lease gives its jobs up, so that time must be longer than a busy
+    machine delays a pod.
     """
     leases = {"LEASE_SECONDS": 8, "HEARTBEAT_SECONDS": 1}
     await start_pod("--processes", "3", "--concurrency", "1", **leases)
     jobs = [await insert(connection, kind, payload='{"seconds": 11}') for kind in ("await", "block", "gil")]
-    await start_pod(**leases)  # looks out for dead ones
+    await start_pod(**leases)  # sweeps
     for job_id in jobs:
         await until(lambda job_id=job_id: has_state(row, job_id, "completed"), within_seconds=40)
         assert (await row(job_id))["attempts"] == 1
@@ -195,12 +194,12 @@ async def test_a_live_job_is_never_taken_for_dead(start_pod: StartPod, connectio
 async def test_a_thread_that_does_not_end_is_replaced_with_its_process(
     start_pod: StartPod, connection: Connection, row: Row, marks: Marks
 ) -> None:
-    """Its job is run again by a new process; the old one goes when its other jobs have ended."""
+    """A new process runs its job again; the old one exits when its other jobs have ended."""
     pod = await start_pod()
     neighbour = await insert(connection, "await", payload='{"seconds": 4}')
     stuck = await insert(connection, "stuck")
     await until(lambda: has_state(row, stuck, "completed"))
-    old, new = (pid for job_id, _, pid, _ in marks("began") if job_id == stuck)
+    old, new = (pid for job_id, _, pid, _ in marks("started") if job_id == stuck)
     assert old != new
     assert (await row(stuck))["attempts"] == 2
     await until(lambda: not _lives(old))
@@ -209,10 +208,10 @@ async def test_a_thread_that_does_not_end_is_replaced_with_its_process(
     await until(lambda: pod.workers == [new])
 
 
-async def test_a_handler_that_blocks_its_loop_for_ever_is_ended_at_its_timeout(
+async def test_a_process_whose_handler_blocks_the_loop_is_ended_at_the_timeout(
     start_pod: StartPod, connection: Connection, row: Row
 ) -> None:
-    """No timer of the process can fire; the supervisor sees that it is overdue. Its neighbour loses no attempt."""
+    """No timer of the process can fire, so the supervisor ends it. Other jobs of the process are not charged."""
     await start_pod()
     neighbour = await insert(connection, "await", payload='{"seconds": 1}')
     hog = await insert(connection, "hog")
@@ -222,25 +221,25 @@ async def test_a_handler_that_blocks_its_loop_for_ever_is_ended_at_its_timeout(
     assert (await row(neighbour))["attempts"] == 1
 
 
-async def test_two_pods_of_one_name_are_distinguished(
+async def test_two_pods_with_one_name_are_distinguished(
     start_pod: StartPod, connection: Connection, marks: Marks
 ) -> None:
-    """P4: the same hostname twice, and a name used again after a restart, are different incarnations."""
+    """P4: two pods with the same hostname, and a pod after a restart, are different workers."""
     first = await start_pod("--concurrency", "1", POD_ID="same")
     await start_pod("--concurrency", "1", POD_ID="same")
     jobs = {await insert(connection, "await") for _ in range(2)}
-    await until(lambda: {job for job, *_ in marks("began")} == jobs)
+    await until(lambda: {job for job, *_ in marks("started")} == jobs)
     held = await connection.fetch("select locked_by, worker_id from reactor.jobs")
     assert {record["locked_by"] for record in held} == {"same"}
     assert len({record["worker_id"] for record in held}) == 2
     first.kill()
     await start_pod("--concurrency", "1", POD_ID="same", ready=True)
-    # The newcomer bears the dead one's name; the dead one's job stays its own until the lease is over.
-    assert len(marks("began")) == 2
+    # The new pod has the dead one's name; the dead one keeps its job until its lease has expired.
+    assert len(marks("started")) == 2
 
 
-async def test_every_job_ends_once_while_pods_die(start_pod: StartPod, connection: Connection) -> None:
-    """Guarantees 1 to 4: 5,000 jobs, two pods, one of them killed and started again every second, twice at least."""
+async def test_every_job_ends_once_although_pods_are_killed(start_pod: StartPod, connection: Connection) -> None:
+    """Guarantees 1 to 4: 5,000 jobs, two pods, one of them killed and started again every second, at least twice."""
     await connection.execute("create table ledger (job_id bigint)")
     settings = {"LEASE_SECONDS": 3, "HEARTBEAT_SECONDS": 0.5}
     await start_pod("--concurrency", "5", **settings)
@@ -276,7 +275,7 @@ async def test_once_ends_after_a_handler_that_committed_its_own_end(
 ) -> None:
     await connection.execute("create table ledger (job_id bigint)")
     job_id = await insert(connection, "slow_ledger", payload='{"seconds": 1}')
-    # Nothing else would wake it: it reconciles every 30 s.
+    # Nothing else would wake it: the next reconciliation is after 30 s.
     pod = await start_pod("--once", ready=False, POLL_SECONDS=0, HEARTBEAT_SECONDS=30)
     assert await pod.exit_code(within_seconds=25) == 0
     assert (await row(job_id))["state"] == "completed"
@@ -290,10 +289,10 @@ async def test_once_reports_a_failure(start_pod: StartPod, connection: Connectio
 
 
 @pytest.mark.parametrize(("job_type", "code"), [("noop", 0), ("fails", 1)])
-async def test_a_pod_for_one_job(
+async def test_a_pod_with_max_jobs_runs_one_job_and_exits_with_its_result(
     start_pod: StartPod, connection: Connection, row: Row, job_type: str, code: int
 ) -> None:
-    """F11: runs one job, and tells by its exit code how that ended."""
+    """F11: the exit code says how the job ended."""
     first = await insert(connection, job_type)
     second = await insert(connection, job_type)
     pod = await start_pod("--max-jobs", "1", ready=False)
@@ -302,7 +301,7 @@ async def test_a_pod_for_one_job(
     assert (await row(second))["state"] == "pending"
 
 
-async def test_queues_are_kept_apart(start_pod: StartPod, connection: Connection, row: Row) -> None:
+async def test_a_pod_runs_jobs_of_its_queues_only(start_pod: StartPod, connection: Connection, row: Row) -> None:
     await start_pod("--queues", "red,green")
     blue = await insert(connection, "noop", queue="blue")
     red = await insert(connection, "noop", queue="red")
@@ -310,8 +309,10 @@ async def test_queues_are_kept_apart(start_pod: StartPod, connection: Connection
     assert (await row(blue))["state"] == "pending"
 
 
-async def test_a_hundred_bursts_leave_nothing_behind(start_pod: StartPod, connection: Connection) -> None:
-    """From idle to busy and back: no connection, file descriptor or process more than before."""
+async def test_a_hundred_bursts_leave_no_connection_file_or_process_open(
+    start_pod: StartPod, connection: Connection
+) -> None:
+    """From idle to busy and back: as many connections, files and processes as before."""
     pod = await start_pod(HEARTBEAT_SECONDS=1)
 
     async def burst() -> None:
@@ -331,7 +332,7 @@ async def test_a_hundred_bursts_leave_nothing_behind(start_pod: StartPod, connec
 
     for _ in range(5):
         await burst()
-    await until(only_the_usual_sessions)  # some are opened late, and those of the start close late
+    await until(only_the_usual_sessions)  # some are opened late, and those of the start are closed late
     before, workers = descriptors(), pod.workers
     for _ in range(100):
         await burst()

@@ -1,4 +1,4 @@
-"""A reader who is cut off at any moment, and goes on at any server, holds what the database holds."""
+"""A client that is disconnected at any moment and resumes at any server has the state of the database."""
 
 import asyncio
 import random
@@ -19,7 +19,7 @@ ANY_JOB = "select id from reactor.jobs where pipeline_id = $1 order by random() 
 
 
 class Writers:
-    """Insert and change jobs and steps; one commit in ten comes late, one in ten not at all."""
+    """Insert and change jobs and steps; of ten transactions one commits late and one is rolled back."""
 
     def __init__(self, url: str, pipelines: list[UUID], seed: int) -> None:
         self._url = url
@@ -49,13 +49,13 @@ class Writers:
                 await asyncio.sleep(chance.uniform(0, 0.02))
 
     async def _change(self, connection: Connection, chance: random.Random) -> None:
-        """Never waits for a row that somebody else is changing, or the writers would end up in a queue."""
+        """Never waits for a locked row, or the writers would queue up."""
         self._count += 1
         pipeline, said = chance.choice(self._pipelines), f"change {self._count}"
         match chance.randrange(4):
             case 0:
                 await connection.execute(
-                    "insert into reactor.jobs (job_type, pipeline_id) values ('nobody.does', $1)", pipeline
+                    "insert into reactor.jobs (job_type, pipeline_id) values ('never.run', $1)", pipeline
                 )
             case 1 | 2:
                 await connection.execute(
@@ -73,8 +73,8 @@ class Writers:
                 )
 
 
-async def read_on_and_off(watcher: Watcher, addresses: list[str], chance: random.Random) -> None:
-    """Is cut off at random, and goes on at another server."""
+async def read_with_interruptions(watcher: Watcher, addresses: list[str], chance: random.Random) -> None:
+    """Disconnects at random, and resumes at another server."""
     while True:
         with suppress(TimeoutError, httpx.TransportError):
             async with asyncio.timeout(chance.choice((0.02, 0.1, 0.5, 1.5))):
@@ -98,7 +98,7 @@ def held_by(watcher: Watcher) -> tuple[dict[Any, Any], dict[Any, Any]]:
     )
 
 
-async def test_readers_that_are_cut_off_at_random_and_go_on_at_another_server_miss_nothing_and_get_nothing_twice(
+async def test_clients_that_reconnect_at_random_to_any_server_miss_and_repeat_nothing(
     database: str, connection: Connection, start_server: Callable[..., Awaitable[Any]]
 ) -> None:
     """Guarantee 8; D11."""
@@ -106,21 +106,19 @@ async def test_readers_that_are_cut_off_at_random_and_go_on_at_another_server_mi
     print(f"seed {seed}")
     pipelines = [uuid4() for _ in range(4)]
     for pipeline in pipelines:
-        await connection.execute(
-            "insert into reactor.jobs (job_type, pipeline_id) values ('nobody.does', $1)", pipeline
-        )
+        await connection.execute("insert into reactor.jobs (job_type, pipeline_id) values ('never.run', $1)", pipeline)
     addresses = [(await start_server()).address for _ in range(2)]
     watchers = [Watcher(f"/v1/pipelines/{pipeline}/events") for pipeline in pipelines for _ in range(3)]
     readers = [
-        asyncio.create_task(read_on_and_off(watcher, addresses, random.Random(seed + number)))
+        asyncio.create_task(read_with_interruptions(watcher, addresses, random.Random(seed + number)))
         for number, watcher in enumerate(watchers)
     ]
 
-    async def everybody_has_read() -> None:
+    async def all_have_read() -> None:
         await asyncio.sleep(WRITE_SECONDS)
         await until(lambda: min(watcher.batches for watcher in watchers) > 5, within_seconds=60)
 
-    await Writers(database, pipelines, seed).write(everybody_has_read())
+    await Writers(database, pipelines, seed).write(all_have_read())
 
     for number, watcher in enumerate(watchers):
         expected = await held_by_the_database(connection, pipelines[number // 3])
@@ -134,10 +132,8 @@ async def test_readers_that_are_cut_off_at_random_and_go_on_at_another_server_mi
     assert sum(watcher.resets for watcher in watchers) == 0
 
 
-async def test_a_number_from_a_sequence_as_cursor_would_lose_late_commits(
-    database: str, connection: Connection
-) -> None:
-    """The control: the same writers, and a reader who goes by a sequence, as readers usually do."""
+async def test_a_sequence_number_as_cursor_would_lose_late_commits(database: str, connection: Connection) -> None:
+    """The control: the same writers, and a client whose cursor is a sequence number."""
     await connection.execute("create sequence ticket")
     await connection.execute("alter table reactor.jobs add column ticket bigint")
     await connection.execute(
@@ -148,7 +144,7 @@ async def test_a_number_from_a_sequence_as_cursor_would_lose_late_commits(
         "create trigger number_it before insert or update on reactor.jobs for each row execute function number_it()"
     )
     pipeline = uuid4()
-    await connection.execute("insert into reactor.jobs (job_type, pipeline_id) values ('nobody.does', $1)", pipeline)
+    await connection.execute("insert into reactor.jobs (job_type, pipeline_id) values ('never.run', $1)", pipeline)
     held: dict[int, str | None] = {}
     seen = 0
 

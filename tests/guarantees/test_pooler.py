@@ -11,7 +11,7 @@ JOBS = (
 
 
 async def test_jobs_run_by_polling_alone(start_pod: StartPod, pooled: tuple[str, str]) -> None:
-    """Without a direct address nothing is heard, and everything is run."""
+    """Without a direct address no notification arrives, and all jobs run."""
     through_pooler, direct = pooled
     async with connect(direct, name="test") as connection:
         await connection.execute("create table ledger (job_id bigint)")
@@ -25,7 +25,7 @@ async def test_jobs_run_by_polling_alone(start_pod: StartPod, pooled: tuple[str,
         assert await connection.fetchval("select count(*) from ledger") == 90
 
 
-async def test_with_a_direct_address_the_bell_is_heard(start_pod: StartPod, pooled: tuple[str, str]) -> None:
+async def test_with_a_direct_address_notifications_arrive(start_pod: StartPod, pooled: tuple[str, str]) -> None:
     through_pooler, direct = pooled
     async with connect(direct, name="test") as connection:
         await connection.execute("create table ledger (job_id bigint)")

@@ -1,4 +1,4 @@
-"""SIGTERM: the database is tidy within 2 s of the end of the grace period, whatever handlers do."""
+"""SIGTERM: all jobs are released within 2 s of the end of the grace period, even if handlers don't stop."""
 
 import asyncio
 import signal
@@ -14,16 +14,16 @@ from tests.support.until import until
 
 
 @pytest.mark.parametrize("kind", ["await", "block", "thread", "spin", "gil"])
-async def test_the_row_is_tidy_within_two_seconds_of_the_graces_end(
+async def test_jobs_are_released_within_two_seconds_of_the_end_of_the_grace_period(
     start_pod: StartPod, connection: Connection, row: Row, marks: Marks, kind: str
 ) -> None:
-    """Guarantee 7, F10: awaiting, blocking the loop, in time.sleep, in a loop of pure Python, in C with the GIL; the
+    """Guarantee 7, F10: the handler awaits, blocks the loop, sleeps, loops in Python, or is in C code with the GIL; the
     best of three, since the machine may be busy."""
     times: list[float] = []
     while not times or (min(times) >= 0.5 + 2 and len(times) < 3):
         pod = await start_pod(SHUTDOWN_GRACE_SECONDS=0.5)
         job_id = await insert(connection, kind)
-        await until(lambda job_id=job_id: job_id in [job for job, *_ in marks("began")])
+        await until(lambda job_id=job_id: job_id in [job for job, *_ in marks("started")])
         asked = time.time()
         pod.signal(signal.SIGTERM)
         assert await pod.exit_code() == 1
@@ -49,13 +49,13 @@ async def test_the_row_is_tidy_within_two_seconds_of_the_graces_end(
 async def test_jobs_that_end_in_the_grace_period_are_completed(
     start_pod: StartPod, connection: Connection, row: Row, marks: Marks, tmp_path: Path
 ) -> None:
-    """And what comes later is left to other pods."""
+    """Jobs inserted later are left to other pods."""
     pod = await start_pod("--concurrency", "1")
     running = await insert(connection, "held")
-    await until(lambda: marks("began"))
+    await until(lambda: marks("started"))
     pod.signal(signal.SIGTERM)
     await until(lambda: pod.events("stopping"))
-    await asyncio.sleep(0.5)  # the worker process has to hear of it, too
+    await asyncio.sleep(0.5)  # for the worker process to be told by its supervisor
     later = await insert(connection, "noop")
     (tmp_path / "let-go").touch()
     assert await pod.exit_code() == 0
@@ -64,13 +64,13 @@ async def test_jobs_that_end_in_the_grace_period_are_completed(
     assert (await row(later))["attempts"] == 0
 
 
-async def test_by_setting_an_interrupted_job_fails(
+async def test_on_shutdown_fail_makes_interrupted_jobs_fail(
     start_pod: StartPod, connection: Connection, row: Row, marks: Marks
 ) -> None:
     """F10, J8: REACTOR_ON_SHUTDOWN=fail."""
     pod = await start_pod(SHUTDOWN_GRACE_SECONDS=0, ON_SHUTDOWN="fail")
     job_id = await insert(connection, "thread")
-    await until(lambda: marks("began"))
+    await until(lambda: marks("started"))
     pod.signal(signal.SIGTERM)
     assert await pod.exit_code() == 1
     failed = await row(job_id)
@@ -84,7 +84,7 @@ async def test_after_a_restart_no_job_stays_running(
     """J8: it is run again instead."""
     pod = await start_pod(SHUTDOWN_GRACE_SECONDS=0)
     job_id = await insert(connection, "await", payload='{"seconds": 1.5}')
-    await until(lambda: marks("began"))
+    await until(lambda: marks("started"))
     pod.signal(signal.SIGTERM)
     await pod.exit_code()
     await start_pod()
@@ -93,10 +93,12 @@ async def test_after_a_restart_no_job_stays_running(
     assert (await row(job_id))["attempts"] == 1
 
 
-async def test_asked_twice_it_ends_at_once(start_pod: StartPod, connection: Connection, row: Row, marks: Marks) -> None:
+async def test_a_second_signal_stops_immediately(
+    start_pod: StartPod, connection: Connection, row: Row, marks: Marks
+) -> None:
     pod = await start_pod(SHUTDOWN_GRACE_SECONDS=600)
     job_id = await insert(connection, "thread")
-    await until(lambda: marks("began"))
+    await until(lambda: marks("started"))
     pod.signal(signal.SIGINT)
     await until(lambda: pod.events("stopping"))
     assert pod.process.poll() is None
@@ -105,8 +107,8 @@ async def test_asked_twice_it_ends_at_once(start_pod: StartPod, connection: Conn
     assert (await row(job_id))["state"] == "pending"
 
 
-async def test_a_release_is_free_only_so_often(connection: Connection, start_pod: StartPod, row: Row) -> None:
-    """Bounded: a job that is released again and again has itself to do with it."""
+async def test_the_number_of_free_releases_is_limited(connection: Connection, start_pod: StartPod, row: Row) -> None:
+    """A job that is released again and again may be the cause."""
     job_id = await insert(connection, "await")
     await connection.execute(
         "insert into reactor.attempts (job_id, attempt_id, number, outcome) "
@@ -117,16 +119,16 @@ async def test_a_release_is_free_only_so_often(connection: Connection, start_pod
 
     pod.signal(signal.SIGTERM)
     await pod.exit_code()
-    assert (await row(job_id))["attempts"] in (0, 1)  # released before it began, or charged
+    assert (await row(job_id))["attempts"] in (0, 1)  # released before it started, or charged
 
 
-async def test_a_database_that_is_gone_does_not_hold_up_the_end(
+async def test_an_unreachable_database_does_not_delay_the_exit(
     start_pod: StartPod, connection: Connection, marks: Marks, server: str
 ) -> None:
-    """What can't be tidied is left to the lease; the process ends all the same."""
+    """Jobs that can't be released wait for the end of the lease."""
     pod = await start_pod(SHUTDOWN_GRACE_SECONDS=0)
     await insert(connection, "thread")
-    await until(lambda: marks("began"))
+    await until(lambda: marks("started"))
     name = await connection.fetchval("select current_database()")
     async with connect(server, name="admin") as admin:
         await admin.execute(f"alter database {name} with allow_connections false")

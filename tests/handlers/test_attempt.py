@@ -18,7 +18,7 @@ from tests.support.until import until
 
 @pytest.fixture
 def attempt() -> Attempt:
-    """Without a database: nothing of it is asked here."""
+    """An attempt without a database, which these tests don't need."""
     now = datetime(2026, 1, 1, tzinfo=UTC)
     job = Job(1, "work", {}, uuid4(), None, "default", 0, [], None, uuid4(), 1, 3, None, now, now, now)
     return Attempt(job, cast(Services, None))
@@ -50,7 +50,7 @@ def test_an_attempt_that_is_closing_has_no_handler_to_abandon(attempt: Attempt) 
 @pytest.mark.parametrize(
     ("phase", "can_be"),
     [
-        (Phase.READY, False),  # before its first step: that step would never come
+        (Phase.READY, False),  # its coroutine has not started
         (Phase.RUNNING, True),
         (Phase.ABANDONED, True),
         (Phase.CLOSING, False),  # its end is being written
@@ -78,7 +78,7 @@ def test_an_attempt_whose_job_the_database_does_not_list_must_stop(attempt: Atte
     with pytest.raises(Cancelled, match="taken from this attempt"):
         attempt.check_held(False)
     assert attempt.is_stopping
-    # So that a stop that comes later still cancels a handler that ignores this.
+    # A later stop still cancels a handler that ignores this one.
     assert attempt.stop_because is None
 
 
@@ -100,10 +100,10 @@ def test_a_repeated_call_knows_why_it_must_stop(attempt: Attempt) -> None:
     assert attempt.repeat().stop_because is Stop.SHUTDOWN
 
 
-async def test_a_shutdown_that_meets_the_commit_does_not_interrupt_it(
+async def test_a_shutdown_does_not_interrupt_a_commit(
     database: str, connection: Connection, row: Row, registry: Registry
 ) -> None:
-    """The commit waits for a lock when the handlers are interrupted: it is the job's end all the same."""
+    """The commit waits for a lock when the handlers are interrupted; it still ends the job."""
     await connection.execute(
         "create table ledger (entry text);"
         "create function wait_at_commit() returns trigger language plpgsql as "
@@ -135,9 +135,9 @@ async def test_a_shutdown_that_meets_the_commit_does_not_interrupt_it(
         job_id = await connection.fetchval("insert into reactor.jobs (job_type) values ('work') returning id")
         await until(is_committing)
         leaving = asyncio.create_task(stack.aclose())
-        await asyncio.sleep(0.2)  # it interrupts its handlers at once, and waits for them for a second
+        await asyncio.sleep(0.2)  # it interrupts its handlers immediately, and waits a second for them
         await lock.rollback()
         await leaving
     assert (await row(job_id))["state"] == "completed"
-    assert reactor.counts.states == {JobState.COMPLETED: 1}, "it has heard of its own commit"
+    assert reactor.counts.states == {JobState.COMPLETED: 1}, "the worker knows of its commit"
     assert await connection.fetchval("select count(*) from ledger") == len(calls) == 1

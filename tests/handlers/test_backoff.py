@@ -1,4 +1,4 @@
-"""Backoff: how long a failed attempt's job waits for the next."""
+"""Backoff: the time between a failed attempt and the next."""
 
 import asyncio
 from datetime import timedelta
@@ -19,7 +19,7 @@ def test_waits_double_and_stop_at_the_limit() -> None:
     assert [wait(attempt, ERROR) for attempt in range(1, 8)] == [2, 4, 8, 16, 30, 30, 30]
 
 
-def test_a_wait_is_shortened_by_chance_by_up_to_half() -> None:
+def test_a_wait_is_shortened_at_random_by_up_to_half() -> None:
     draws = iter([0.0, 0.5, 1.0])
     wait = exponential(8, chance=lambda: next(draws))
     assert [wait(1, ERROR) for _ in range(3)] == [4, 6, 8]
@@ -77,7 +77,7 @@ async def test_the_next_attempt_is_due_when_the_policy_says(
 async def test_a_broken_policy_fails_its_job_and_no_other(
     database: str, connection: Connection, registry: Registry, answer: object, error: object
 ) -> None:
-    """Whatever the attempt failed of: an error, its timeout, a cancellation from within."""
+    """For every kind of failure: an error, a timeout, a cancellation by the handler itself."""
 
     def policy(attempt: int, error: BaseException) -> float:
         if answer is ZeroDivisionError:

@@ -1,4 +1,4 @@
-"""The registry: one handler per type, and every mistake reported where it is made."""
+"""The registry: one handler per type, and mistakes are reported at registration."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_same_function_may_handle_two_types(registry: Registry) -> None:
     assert registry.job_types.items() >= {"a": None, "b": 7}.items()
 
 
-def test_an_unknown_type_raises_and_names_those_there_are(registry: Registry) -> None:
+def test_an_unknown_type_raises_and_lists_the_known_types(registry: Registry) -> None:
     """D1"""
     registry.register("csv_ingest")(first)
     with pytest.raises(HandlerUnknown, match="no handler for 'unit_sync'.*\n.*csv_ingest") as unknown:
@@ -56,7 +56,7 @@ def test_an_unknown_type_raises_and_names_those_there_are(registry: Registry) ->
     assert isinstance(unknown.value, ReactorError)
 
 
-def test_a_registry_of_its_own_is_apart_from_the_programs(registry: Registry) -> None:
+def test_a_new_registry_is_separate_from_the_default_one(registry: Registry) -> None:
     registry.register("only.here")(first)
     assert "only.here" not in default.job_types
     with pytest.raises(HandlerUnknown):
@@ -78,7 +78,7 @@ def test_a_registry_of_its_own_is_apart_from_the_programs(registry: Registry) ->
     ],
     ids=lambda value: getattr(value, "__name__", type(value).__name__ if callable(value) else str(value)),
 )
-def test_an_argument_that_makes_no_sense_is_refused(
+def test_an_invalid_argument_of_register_is_refused(
     registry: Registry, options: dict[str, Any], complaint: str
 ) -> None:
     with pytest.raises(HandlerInvalid, match=complaint):
@@ -87,7 +87,7 @@ def test_an_argument_that_makes_no_sense_is_refused(
 
 
 def test_register_without_parentheses_is_refused(registry: Registry) -> None:
-    """It would register nothing, and say nothing."""
+    """It would register nothing without an error."""
     with pytest.raises(HandlerInvalid, match="test_registry.first .* no job_type"):
         registry.register(first)  # type: ignore[arg-type]
 
@@ -240,10 +240,10 @@ class Service:
         (Service().method, ["job"]),
     ],
 )
-def test_a_handler_gets_arguments_by_annotation_or_name(
+def test_parameters_are_matched_by_annotation_or_name(
     registry: Registry, function: Callable[..., Any], given: list[object]
 ) -> None:
-    """By their types, which are text in this module, or else by their names."""
+    """By annotation, which is text in this module, or else by name."""
     registry.register("work")(function)
     job = Job(1, "work", {"year": 2026}, *[None] * 13)  # type: ignore[arg-type]
     wanted = [job if one == "job" else one for one in given]
@@ -252,14 +252,14 @@ def test_a_handler_gets_arguments_by_annotation_or_name(
     assert handler.in_thread is (function is in_thread)
 
 
-def test_a_type_that_only_type_checkers_know_costs_no_other_parameter_its_model(registry: Registry) -> None:
-    """Linters move imports there: the payload would come unvalidated, as a dict."""
+def test_a_type_known_only_to_type_checkers_does_not_affect_other_parameters(registry: Registry) -> None:
+    """Linters move imports there; the payload would be an unvalidated dict."""
     registry.register("work")(for_type_checkers)
     job = Job(1, "work", {"year": 2026}, *[None] * 13)  # type: ignore[arg-type]
     assert registry.get_handler("work").arguments(job, "context") == (Order(year=2026), "context")
 
 
-def test_a_decorated_function_is_asked_for_its_own_parameters(registry: Registry) -> None:
+def test_the_parameters_of_a_decorated_function_are_found(registry: Registry) -> None:
     @functools.wraps(by_kinds)
     async def decorated(*args: Any) -> None: ...
 
@@ -301,7 +301,7 @@ def test_an_app_is_imported_from_the_working_folder(
 
 
 @pytest.mark.parametrize("app", ["no_such_app", "no_such.app", "shop.no_such_app"])
-def test_an_app_that_is_not_there_is_said_to_be_missing(module: Callable[[str, str], str], app: str) -> None:
+def test_a_missing_app_is_reported(module: Callable[[str, str], str], app: str) -> None:
     module("shop.handlers", "")
     with pytest.raises(AppInvalid, match=f"The module {app} can't be used: there is no such module") as missing:
         load(app, Registry())
@@ -327,7 +327,7 @@ def test_an_app_without_handlers_is_refused(module: Callable[[str, str], str]) -
         ("1 / 0\n", ZeroDivisionError),
     ],
 )
-def test_an_error_inside_an_app_is_its_own(
+def test_an_error_inside_an_app_is_raised_unchanged(
     module: Callable[[str, str], str], text: str, error: type[Exception]
 ) -> None:
     """Not hidden behind a message that the app is missing."""

@@ -59,7 +59,7 @@ async def names(connection: Connection) -> list[str]:
 async def test_data_children_steps_and_end_are_one_commit(
     database: str, registry: Registry, connection: Connection, row: Row
 ) -> None:
-    """Guarantee 4: nothing of it is seen before, all of it after."""
+    """Guarantee 4: nothing is visible before the commit, everything after it."""
     before: list[list[str]] = []
 
     @registry.register("work")
@@ -89,7 +89,9 @@ async def test_data_children_steps_and_end_are_one_commit(
     assert await connection.fetchval("select state from reactor.steps") == "completed"
 
 
-async def test_its_commit_does_not_commit(database: str, registry: Registry, connection: Connection, row: Row) -> None:
+async def test_a_commit_of_the_session_does_not_commit_the_transaction(
+    database: str, registry: Registry, connection: Connection, row: Row
+) -> None:
     """Guarantee 4: a handler that fails afterwards leaves nothing."""
 
     @registry.register("work")
@@ -127,10 +129,10 @@ async def test_a_stale_attempts_session_leaves_nothing(
     assert await names(connection) == []
 
 
-async def test_an_exception_undoes_its_block_and_no_other(
+async def test_an_exception_rolls_back_only_its_block(
     database: str, registry: Registry, connection: Connection
 ) -> None:
-    """Also what was committed in it, as the session sees it."""
+    """Including what the session has committed in it."""
 
     @registry.register("work")
     async def work(job: Job, ctx: Context) -> Partial:
@@ -170,7 +172,9 @@ async def test_a_refused_row_can_be_rolled_back(database: str, registry: Registr
     assert await names(connection) == ["one", "two"]
 
 
-async def test_jobs_are_submitted_through_it(database: str, registry: Registry, connection: Connection) -> None:
+async def test_jobs_are_submitted_through_the_session(
+    database: str, registry: Registry, connection: Connection
+) -> None:
     @registry.register("work")
     async def work(job: Job, ctx: Context) -> None:
         async with ctx.session() as session:
@@ -182,8 +186,8 @@ async def test_jobs_are_submitted_through_it(database: str, registry: Registry, 
     assert await connection.fetchval("select count(*) from reactor.jobs") == 2
 
 
-async def test_steps_in_turn_each_have_their_session(database: str, registry: Registry, connection: Connection) -> None:
-    """A step that fails takes its rows with it."""
+async def test_each_step_has_its_own_session(database: str, registry: Registry, connection: Connection) -> None:
+    """The rows of a step that fails are rolled back."""
 
     @registry.register("work")
     async def work(job: Job, ctx: Context) -> Summary:
@@ -206,10 +210,10 @@ async def waits(connection: Connection, other: Connection) -> bool:
     return bool(await connection.fetchval("select wait_event_type = 'Lock' from pg_stat_activity where pid = $1", pid))
 
 
-async def test_a_deadlock_under_it_runs_the_handler_again(
+async def test_a_deadlock_in_the_session_runs_the_handler_again(
     database: str, registry: Registry, connection: Connection, row: Row
 ) -> None:
-    """SQLAlchemy raises an error of its own; it is known by its cause."""
+    """SQLAlchemy raises its own error, which is recognized by its cause."""
     await connection.execute("insert into runs (name) values ('a'), ('b')")
     calls: list[type[BaseException] | None] = []
     update = "update runs set options = '{}' where name = :name"
@@ -226,7 +230,7 @@ async def test_a_deadlock_under_it_runs_the_handler_again(
                 await session.execute(text("set local deadlock_timeout = '10ms'"))
                 await session.execute(text(update), {"name": "a"})
                 crossing = asyncio.create_task(rival.execute("update runs set options = '{}' where name = 'a'"))
-                # Each looks for a deadlock once, so long after its wait began: the rival must wait before we do.
+                # A session checks for deadlocks once, some time after its wait started: the rival must wait first.
                 await until(lambda: waits(connection, rival))
                 try:
                     await session.execute(text(update), {"name": "b"})

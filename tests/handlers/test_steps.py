@@ -1,4 +1,4 @@
-"""Steps: written down as they go, run once, each failing alone; the job's state follows from them."""
+"""Steps: recorded as they end, run once, failing separately; the job's state is derived from them."""
 
 import asyncio
 import threading
@@ -47,7 +47,7 @@ async def errors(connection: Connection) -> dict[str, str]:
 async def test_one_failing_model_of_four_over_three_days_is_partial(
     database: str, registry: Registry, connection: Connection, row: Row
 ) -> None:
-    """J2, J3, J4: one row per model-day, in the plan's order; the job's state and counts follow from them."""
+    """J2, J3, J4: one row per model-day, in the plan's order; the job's state and counts are derived from them."""
 
     async def run_model(day: str, model: str) -> dict[str, str]:
         if model == "c":
@@ -80,7 +80,7 @@ async def test_one_failing_model_of_four_over_three_days_is_partial(
     ("failing", "state"), [([], "completed"), (["a"], "partial"), (["a", "b"], "failed")], ids=["none", "some", "all"]
 )
 @pytest.mark.parametrize("returned", ["summary", "dict", "nothing"])
-async def test_the_jobs_state_follows_from_its_steps(
+async def test_the_jobs_state_is_derived_from_its_steps(
     database: str,
     registry: Registry,
     connection: Connection,
@@ -89,7 +89,7 @@ async def test_the_jobs_state_follows_from_its_steps(
     state: str,
     returned: str,
 ) -> None:
-    """J3: whatever the handler returns, unless that is an outcome. All failed: permanently, at any attempt."""
+    """J3: unless the handler returns an outcome. If all steps failed, the job fails in its first attempt."""
 
     async def act(name: str) -> None:
         if name in failing:
@@ -111,7 +111,9 @@ async def test_the_jobs_state_follows_from_its_steps(
     assert await connection.fetchval("select count(*) from reactor.attempts") == 0
 
 
-async def test_a_handler_may_say_otherwise(database: str, registry: Registry, connection: Connection, row: Row) -> None:
+async def test_a_handler_can_override_the_derived_state(
+    database: str, registry: Registry, connection: Connection, row: Row
+) -> None:
     async def act() -> None:
         raise ValueError("unimportant")
 
@@ -126,10 +128,10 @@ async def test_a_handler_may_say_otherwise(database: str, registry: Registry, co
     assert (await row(job_id))["state"] == "completed"
 
 
-async def test_groups_are_in_order_and_their_members_overlap(
+async def test_groups_run_in_order_and_their_steps_concurrently(
     database: str, registry: Registry, connection: Connection
 ) -> None:
-    """J5: all members of a group are under way at once, and the next group waits for the last of them."""
+    """J5: all steps of a group run at once, and the next group waits for the last of them."""
     running: set[str] = set()
     together: list[set[str]] = []
 
@@ -139,7 +141,7 @@ async def test_groups_are_in_order_and_their_members_overlap(
 
         async def run_model(day: str, model: str) -> None:
             running.add(f"{day}/{model}")
-            await barriers[day].wait()  # only reached by all if all are under way
+            await barriers[day].wait()  # passed only if all of them run
             together.append(set(running))
             await barriers[day].wait()
             running.discard(f"{day}/{model}")
@@ -152,10 +154,10 @@ async def test_groups_are_in_order_and_their_members_overlap(
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 3])
-async def test_no_more_run_at_once_than_allowed(
+async def test_at_once_limits_the_number_of_concurrent_steps(
     database: str, registry: Registry, connection: Connection, at_once: int
 ) -> None:
-    """J5. Of plain functions, each in a thread, too."""
+    """J5: also for plain functions, each in a thread."""
     running, most = 0, 0
     lock, all_there = threading.Lock(), threading.Event()
 
@@ -167,7 +169,7 @@ async def test_no_more_run_at_once_than_allowed(
             if running == at_once:
                 all_there.set()
         all_there.wait(20)
-        time.sleep(0.02)  # for one too many to show up
+        time.sleep(0.02)  # for one too many to start
         with lock:
             running -= 1
 
@@ -220,13 +222,13 @@ async def test_progress_that_the_handler_reports_is_not_overwritten(
     assert (after["progress"], after["status_message"]) == (0.25, "my own words")
 
 
-# Once
+# Steps run once
 
 
 async def test_a_retry_runs_only_steps_that_are_not_completed(
     database: str, registry: Registry, connection: Connection, row: Row
 ) -> None:
-    """F9: results are stored and returned again; a failed step starts over, without its old error."""
+    """F9: stored results are returned; a failed step runs again, without its old error."""
     called: list[tuple[int, str]] = []
 
     @registry.register("work", backoff=0)
@@ -252,7 +254,7 @@ async def test_a_retry_runs_only_steps_that_are_not_completed(
     assert await errors(connection) == {}
 
 
-async def test_by_hand_failed_steps_are_retried_and_completed_ones_are_not(
+async def test_an_operators_retry_runs_failed_steps_and_not_completed_ones(
     database: str, registry: Registry, connection: Connection, row: Row
 ) -> None:
     """J3: `reactor retry` of a partial job."""
@@ -277,7 +279,7 @@ async def test_by_hand_failed_steps_are_retried_and_completed_ones_are_not(
     assert (await row(job_id))["result"] == '{"total": 3, "failed": 0, "skipped": 0, "completed": 3}'
 
 
-async def test_killed_on_the_second_day_the_first_is_not_run_again(
+async def test_steps_completed_before_a_kill_are_not_run_again(
     start_pod: StartPod, connection: Connection, row: Row, marks: Marks
 ) -> None:
     """J5, guarantee 3: kill -9 of the worker process, in the middle of a group."""
@@ -302,10 +304,8 @@ async def test_killed_on_the_second_day_the_first_is_not_run_again(
     assert (await row(job_id))["result"] == '{"total": 6, "failed": 0, "skipped": 0, "completed": 6}'
 
 
-async def test_single_steps_are_run_once_too(
-    database: str, registry: Registry, connection: Connection, row: Row
-) -> None:
-    """F9: the error reaches the handler, so that it can decide; here the attempt ends with it."""
+async def test_single_steps_are_run_once(database: str, registry: Registry, connection: Connection, row: Row) -> None:
+    """F9: the error is raised in the handler, which may catch it; here it ends the attempt."""
     called: list[str] = []
 
     @registry.register("work", backoff=0)
@@ -346,7 +346,7 @@ async def test_a_failure_that_the_handler_catches_makes_the_job_partial(
 
 
 @pytest.mark.parametrize("wish", [Snooze(0), Retry(after=0)], ids=["snooze", "retry"])
-async def test_a_single_step_can_put_off_the_job(
+async def test_a_single_step_can_snooze_the_job(
     database: str, registry: Registry, connection: Connection, row: Row, wish: Exception
 ) -> None:
     tries: list[dict[str, str]] = []
@@ -402,7 +402,7 @@ async def test_steps_missing_from_a_new_plan_are_skipped(
     assert await steps(connection) == {"old": "skipped", "new": "completed", "kept": "completed"}
 
 
-# What can't be
+# Invalid steps
 
 
 @pytest.mark.parametrize("name", ["", "x" * 501, "a\nb", "a\0b", "\ud800", 7])
@@ -481,7 +481,7 @@ async def test_a_result_that_only_the_database_refuses_fails_only_its_step(
     "error", [SystemExit(1), KeyboardInterrupt(), asyncio.CancelledError(), StopIteration()], ids=repr
 )
 @pytest.mark.parametrize("in_thread", [False, True])
-async def test_whatever_a_step_raises_the_others_are_run(
+async def test_other_steps_run_after_any_exception_of_one(
     database: str, registry: Registry, connection: Connection, error: BaseException, in_thread: bool
 ) -> None:
     async def act() -> None:
@@ -511,7 +511,7 @@ async def claimed(connection: Connection, worker: Worker) -> Job:
 
 
 async def test_a_stale_attempt_writes_no_step(connection: Connection, claimed: Job) -> None:
-    """Guarantee 3: neither a plan nor a state; of two attempts in one batch only the one that holds its job."""
+    """Guarantee 3: neither a plan nor a state. Of two attempts in one batch, only the current one writes."""
     stale, own = uuid4(), claimed.attempt_id
     assert not await plan_steps(connection, claimed.id, stale, {"a": 0}, started=False)
     assert await steps(connection) == {}
@@ -524,14 +524,14 @@ async def test_a_stale_attempt_writes_no_step(connection: Connection, claimed: J
     assert await record_steps(connection, records) == {own}
     assert await steps(connection) == {"a": "pending", "b": "completed"}
     assert await plan_steps(connection, claimed.id, own, {"b": 7}, started=True)
-    assert await steps(connection) == {"a": "pending", "b": "completed"}, "a completed step was started anew"
+    assert await steps(connection) == {"a": "pending", "b": "completed"}, "a completed step was started again"
 
 
 @pytest.mark.parametrize("write", ["plan", "record"])
-async def test_a_cancel_at_the_same_moment_is_waited_for(
+async def test_a_step_waits_for_a_concurrent_cancel(
     database: str, connection: Connection, claimed: Job, write: str
 ) -> None:
-    """Guarantee 3: the row is locked, not only looked at. Else the step could be written after the cancel was done."""
+    """Guarantee 3: the job's row is locked. Otherwise the step could be written after the cancel."""
     await plan_steps(connection, claimed.id, claimed.attempt_id, {"a": 0}, started=False)
     async with connect(database, name="canceller") as canceller, connect(database, name="writer") as writer:
         async with canceller.transaction():
@@ -557,7 +557,7 @@ async def _waits_for_a_lock(connection: Connection, name: str) -> bool:
 async def test_a_handler_whose_job_was_taken_stops_at_its_next_step(
     database: str, registry: Registry, connection: Connection, at_once: int
 ) -> None:
-    """Guarantee 3, F9: no notification has reached it yet; its write changes nothing and stops it."""
+    """Guarantee 3, F9: no notification has arrived; its write changes nothing and stops it."""
     called: list[str] = []
     ended: list[BaseException] = []
     taken = asyncio.Event()
@@ -567,7 +567,7 @@ async def test_a_handler_whose_job_was_taken_stops_at_its_next_step(
         async def act(name: str) -> None:
             called.append(name)
             if len(called) == 1:
-                # As a sweep of another pod would: no word to this one.
+                # As a sweep of another pod does, without a notification.
                 await connection.execute("update reactor.jobs set attempt_id = gen_random_uuid()")
                 taken.set()
             await taken.wait()
@@ -589,21 +589,21 @@ async def test_a_handler_whose_job_was_taken_stops_at_its_next_step(
 async def test_a_cancel_is_honoured_between_steps(
     database: str, registry: Registry, connection: Connection, row: Row, kind: str
 ) -> None:
-    """F9: and what was under way goes back to pending, for a retry."""
-    began = threading.Event()
+    """F9: the running step is pending again, for a retry."""
+    started = threading.Event()
     let_go = threading.Event()
     called: list[str] = []
 
     async def act(name: str) -> None:
         called.append(name)
         if name == "b":
-            began.set()
+            started.set()
             await asyncio.sleep(60)
 
     def act_in_thread(name: str) -> None:
         called.append(name)
         if name == "b":
-            began.set()
+            started.set()
             let_go.wait(30)
 
     @registry.register("work")
@@ -612,7 +612,7 @@ async def test_a_cancel_is_honoured_between_steps(
 
     async with Reactor(database, registry=registry) as reactor:
         job_id = await insert(connection)
-        await until(began.is_set)
+        await until(started.is_set)
         await connection.execute("select from reactor.cancel(array[$1::bigint], 'by hand')", job_id)
         let_go.set()
         await until(lambda: reactor.counts.stale == 1)
@@ -625,13 +625,13 @@ async def test_a_shutdown_is_honoured_between_steps(
     database: str, registry: Registry, connection: Connection, row: Row
 ) -> None:
     """F9: the next pod continues where this one stopped, and no attempt is charged."""
-    began = asyncio.Event()
+    started = asyncio.Event()
     called: list[str] = []
 
     async def act(name: str) -> None:
         called.append(name)
-        if name == "b" and not began.is_set():
-            began.set()
+        if name == "b" and not started.is_set():
+            started.set()
             await asyncio.sleep(60)
 
     @registry.register("work")
@@ -640,7 +640,7 @@ async def test_a_shutdown_is_honoured_between_steps(
 
     async with Reactor(database, registry=registry, grace_seconds=0):
         job_id = await insert(connection)
-        await began.wait()
+        await started.wait()
     assert await steps(connection) == {"a": "completed", "b": "pending", "c": "pending"}
     assert await run_until_idle(database, registry) == {JobState.COMPLETED: 1}
     assert called == ["a", "b", "b", "c"]
@@ -650,8 +650,8 @@ async def test_a_shutdown_is_honoured_between_steps(
 async def test_a_producers_lock_on_one_job_does_not_delay_progress_of_others(
     database: str, registry: Registry, connection: Connection
 ) -> None:
-    """A job that waits for a running one, inserted in a transaction that stays open for a while."""
-    told: list[int] = []
+    """The transaction that inserts a dependant of a running job stays open for a while."""
+    reports: list[int] = []
     locked_now = asyncio.Event()
 
     @registry.register("work")
@@ -659,7 +659,7 @@ async def test_a_producers_lock_on_one_job_does_not_delay_progress_of_others(
         await locked_now.wait()
         for tenth in range(1, 4):
             await ctx.progress(tenth / 10, f"{tenth} of 3")
-            told.append(job.id)
+            reports.append(job.id)
 
     async with Reactor(database, registry=registry):
         locked, other = await insert(connection), await insert(connection)
@@ -673,16 +673,16 @@ async def test_a_producers_lock_on_one_job_does_not_delay_progress_of_others(
                 )
                 await producer.execute("set constraints all immediate")
                 locked_now.set()
-                await until(lambda: told.count(other) == 3)
-                assert locked not in told
-        await until(lambda: told.count(locked) == 3)
+                await until(lambda: reports.count(other) == 3)
+                assert locked not in reports
+        await until(lambda: reports.count(locked) == 3)
         await until(lambda: connection.fetchval("select bool_and(state = 'completed') from reactor.jobs"))
 
 
 async def test_a_lock_on_one_job_does_not_delay_steps_of_others(
     database: str, registry: Registry, connection: Connection, row: Row
 ) -> None:
-    """And when it is given up, the step is written."""
+    """The step is written when the lock is released."""
     may_end: dict[int, asyncio.Event] = {}
 
     @registry.register("work")
@@ -718,7 +718,7 @@ async def test_a_lock_on_one_job_does_not_delay_steps_of_others(
         await until(locked_is_done)
 
 
-# In the transaction
+# Steps in the transaction
 
 
 @pytest.fixture
@@ -734,7 +734,7 @@ async def ledger(connection: Connection) -> Callable[[], Awaitable[list[str]]]:
 async def test_data_and_steps_are_one_commit(
     database: str, registry: Registry, connection: Connection, ledger: Callable[[], Awaitable[list[str]]]
 ) -> None:
-    """Guarantee 4: a step is not completed before its data is, and not if the data is rolled back."""
+    """Guarantee 4: a step is completed when its data is committed, and not if the data is rolled back."""
     seen: list[dict[str, str]] = []
 
     @registry.register("work", backoff=0)
@@ -756,10 +756,10 @@ async def test_data_and_steps_are_one_commit(
     assert await ledger() == ["a", "b"]
 
 
-async def test_steps_that_a_rollback_undid_are_run_again(
+async def test_steps_that_were_rolled_back_are_run_again(
     database: str, registry: Registry, connection: Connection, ledger: Callable[[], Awaitable[list[str]]], row: Row
 ) -> None:
-    """Guarantee 4, as others see it between two attempts."""
+    """Guarantee 4, as other sessions see it between two attempts."""
 
     @registry.register("work", max_attempts=1)
     async def work(job: Job, ctx: Context) -> None:
@@ -779,14 +779,14 @@ async def test_steps_that_a_rollback_undid_are_run_again(
 
 
 @pytest.mark.parametrize("opened", ["before", "by the step"])
-async def test_a_failed_step_takes_its_data_with_it(
+async def test_the_data_of_a_failed_step_is_rolled_back(
     database: str,
     registry: Registry,
     connection: Connection,
     ledger: Callable[[], Awaitable[list[str]]],
     opened: str,
 ) -> None:
-    """Guarantee 4: the others' stays. Also what it wrote in a block that it had left before it failed."""
+    """Guarantee 4: only its own data, including that of blocks that it left before it failed."""
 
     @registry.register("work")
     async def work(job: Job, ctx: Context) -> Summary:
@@ -809,7 +809,7 @@ async def test_a_failed_step_takes_its_data_with_it(
     assert await ledger() == ["good"]
 
 
-async def test_a_step_in_a_block_that_is_undone_is_undone(
+async def test_a_step_in_a_block_that_is_rolled_back_is_rolled_back(
     database: str, registry: Registry, connection: Connection, ledger: Callable[[], Awaitable[list[str]]]
 ) -> None:
     @registry.register("work")
@@ -848,7 +848,7 @@ async def test_a_stale_attempts_transaction_leaves_no_step(
 async def test_a_deadlock_in_a_step_runs_the_handler_again(
     database: str, registry: Registry, connection: Connection, ledger: Callable[[], Awaitable[list[str]]], row: Row
 ) -> None:
-    """The handler is not to blame: neither a failed step nor an attempt is charged."""
+    """The step does not fail, and no attempt is charged."""
     calls = 0
 
     @registry.register("work")
@@ -887,10 +887,10 @@ async def test_parallel_steps_cant_share_the_transaction(
     assert await run_until_idle(database, registry) == {JobState.COMPLETED: 1}
 
 
-async def test_children_are_not_lost_with_steps_that_do_not_run_again(
+async def test_children_of_completed_steps_are_not_lost(
     database: str, registry: Registry, connection: Connection
 ) -> None:
-    """A completed step is not called in a later attempt. What it chained comes with the job's end, or is refused."""
+    """A completed step is not called in a later attempt. Its children are created with the job's end, or refused."""
     attempts = 0
 
     @registry.register("work", backoff=0)
@@ -933,13 +933,13 @@ async def test_children_are_not_lost_with_steps_that_do_not_run_again(
     assert sorted(child["payload"] for child in children) == ['{"fails": false}', '{"of": "plain"}']
 
 
-# In threads
+# Steps in threads
 
 
 async def test_a_plain_handler_has_steps_too(
     database: str, registry: Registry, connection: Connection, row: Row, ledger: Callable[[], Awaitable[list[str]]]
 ) -> None:
-    """A step runs in the handler's own thread, those of a plan in threads of theirs."""
+    """A single step runs in the handler's thread, the steps of a plan in threads of their own."""
     called: list[str] = []
 
     @registry.register("work", backoff=0)
@@ -975,10 +975,10 @@ async def test_a_plain_handler_has_steps_too(
     assert await ledger() == ["x"]
 
 
-async def test_with_one_place_a_plain_handlers_plan_is_run(
+async def test_with_one_slot_a_plan_of_a_plain_handler_runs(
     database: str, registry: Registry, connection: Connection
 ) -> None:
-    """Its threads are not taken from those of the handlers, which may all be waiting for their steps."""
+    """Its threads are not those of the handlers, which may all be waiting for their steps."""
 
     @registry.register("work")
     def work(job: Job, ctx: SyncContext) -> Summary:

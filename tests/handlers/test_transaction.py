@@ -1,4 +1,4 @@
-"""Guarantee 4: a handler's data, children, result and terminal state are one commit: done once, or not at all."""
+"""Guarantee 4: a handler's data, children, result and final state are one commit: written once, or not at all."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ from tests.support.until import until
 
 
 class Ledger:
-    """A table that handlers write to, and what another session sees of it and of the jobs."""
+    """A table that handlers write to, and how another session sees it and the jobs."""
 
     def __init__(self, url: str, connection: Connection, registry: Registry) -> None:
         self.url = url
@@ -71,7 +71,7 @@ WRITE = "insert into ledger (entry) values ($1)"
 
 
 async def test_data_children_result_and_state_are_one_commit(ledger: Ledger, registry: Registry) -> None:
-    """D6: none of it is visible before; one transaction has written all of it."""
+    """D6: nothing is visible before the commit, and one transaction has written everything."""
 
     @registry.register("work")
     async def work(ctx: Context) -> dict[str, Any]:
@@ -90,8 +90,8 @@ async def test_data_children_result_and_state_are_one_commit(ledger: Ledger, reg
     assert await ledger.entries() == ["data"]
 
 
-async def test_a_reader_sees_all_of_it_or_nothing(ledger: Ledger, registry: Registry) -> None:
-    """Whenever it looks: whole states only."""
+async def test_a_reader_sees_the_whole_commit_or_nothing(ledger: Ledger, registry: Registry) -> None:
+    """At any moment."""
 
     @registry.register("work")
     async def work(ctx: Context) -> None:
@@ -120,7 +120,7 @@ async def test_a_reader_sees_all_of_it_or_nothing(ledger: Ledger, registry: Regi
     ("raises", "state"),
     [
         (ValueError("boom"), "failed"),
-        (Fail("for good"), "failed"),
+        (Fail("permanently"), "failed"),
         (Retry(after=60), "failed"),
         (Snooze(60), "pending"),
         (SystemExit(1), "failed"),
@@ -128,7 +128,7 @@ async def test_a_reader_sees_all_of_it_or_nothing(ledger: Ledger, registry: Regi
     ids=lambda value: type(value).__name__,
 )
 @pytest.mark.parametrize("where", ["inside", "outside"])
-async def test_raising_leaves_nothing_but_the_error(
+async def test_an_exception_leaves_only_the_error(
     ledger: Ledger, registry: Registry, raises: BaseException, state: str, where: str
 ) -> None:
     """D6"""
@@ -148,7 +148,7 @@ async def test_raising_leaves_nothing_but_the_error(
 
 
 @pytest.mark.parametrize("returned", [{"x": float("nan")}, {"x": "\0"}, 5, Partial(message=5)], ids=str)  # type: ignore[arg-type]
-async def test_a_result_that_can_not_be_stored_takes_the_data_with_it(
+async def test_data_is_rolled_back_if_the_result_can_not_be_stored(
     ledger: Ledger, registry: Registry, returned: object
 ) -> None:
     @registry.register("work")
@@ -181,7 +181,7 @@ async def test_a_constraint_that_is_checked_at_commit_fails_the_attempt(
 
 
 async def test_a_statement_that_failed_and_was_ignored_fails_the_attempt(ledger: Ledger, registry: Registry) -> None:
-    """The server has given up the transaction by then; to report success would be a lie."""
+    """The server has aborted the transaction, so nothing of it can be committed."""
 
     @registry.register("work", max_attempts=1)
     async def work(ctx: Context) -> None:
@@ -196,10 +196,10 @@ async def test_a_statement_that_failed_and_was_ignored_fails_the_attempt(ledger:
 
 
 @pytest.mark.parametrize("word", ["commit", "rollback"])
-async def test_a_handler_that_ends_its_transaction_by_sql_is_failed_for_good(
+async def test_a_handler_that_ends_its_transaction_by_sql_fails_permanently(
     ledger: Ledger, registry: Registry, events: Events, word: str
 ) -> None:
-    """What it writes afterwards would stand alone, and a retry would write it twice."""
+    """Later writes would be committed separately, and a retry would write them twice."""
 
     @registry.register("work")
     async def work(ctx: Context) -> None:
@@ -256,7 +256,7 @@ async def _ended(ledger: Ledger, job_id: int) -> bool:
 async def test_an_attempt_that_was_preempted_leaves_nothing(
     ledger: Ledger, registry: Registry, events: Events, ends: str
 ) -> None:
-    """D5, F6, F7: on success and on error; the row is its new owner's."""
+    """D5, F6, F7: on success and on error; the row belongs to its new owner."""
 
     @registry.register("work")
     async def work(job: Job, ctx: Context) -> dict[str, Any]:
@@ -276,10 +276,8 @@ async def test_an_attempt_that_was_preempted_leaves_nothing(
 
 
 @pytest.mark.parametrize("new_one", ["has ended", "runs"])
-async def test_of_an_old_attempt_and_a_new_one_only_the_new_one_writes(
-    ledger: Ledger, registry: Registry, new_one: str
-) -> None:
-    """F7: the old one, taken for dead in the middle of its transaction, comes back after the new one or during it."""
+async def test_only_the_newer_of_two_attempts_writes(ledger: Ledger, registry: Registry, new_one: str) -> None:
+    """F7: the old one, considered dead in the middle of its transaction, continues during or after the new one."""
     taken, new_runs, old_ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @registry.register("work")
@@ -313,7 +311,7 @@ async def test_of_an_old_attempt_and_a_new_one_only_the_new_one_writes(
 async def test_a_cancel_stops_a_handler_that_waits_in_its_transaction(
     ledger: Ledger, registry: Registry, running: Running
 ) -> None:
-    """F6, F12: it is cancelled at once, its work is undone, and its scope is free when it has stopped."""
+    """F6, F12: it is cancelled immediately, its work is rolled back, and its scope is free when it has stopped."""
     inside = asyncio.Event()
 
     @registry.register("work")
@@ -339,7 +337,7 @@ async def test_a_cancel_stops_a_handler_that_waits_in_its_transaction(
 # Blocks
 
 
-async def test_a_second_block_that_fails_is_undone_alone(ledger: Ledger, registry: Registry) -> None:
+async def test_a_second_block_that_fails_is_rolled_back_alone(ledger: Ledger, registry: Registry) -> None:
     @registry.register("work")
     async def work(ctx: Context) -> None:
         async with ctx.transaction() as connection:
@@ -378,8 +376,8 @@ async def test_a_first_block_that_fails_can_be_followed_by_another(ledger: Ledge
     assert await ledger.entries() == ["second"]
 
 
-async def test_two_tasks_can_not_begin_the_one_transaction(ledger: Ledger, registry: Registry) -> None:
-    """The data of one of them would be lost without a word."""
+async def test_two_tasks_can_not_start_the_one_transaction(ledger: Ledger, registry: Registry) -> None:
+    """The data of one of them would be lost without an error."""
 
     @registry.register("work", max_attempts=1)
     async def work(ctx: Context) -> None:
@@ -396,7 +394,7 @@ async def test_two_tasks_can_not_begin_the_one_transaction(ledger: Ledger, regis
 
 
 async def test_a_handlers_transaction_may_refer_to_its_job(ledger: Ledger, registry: Registry) -> None:
-    """A foreign key to reactor.jobs locks the job's row: progress and the end get through all the same."""
+    """A foreign key to reactor.jobs locks the job's row, but not against progress and the end."""
     await ledger.connection.execute("alter table ledger add job_id bigint references reactor.jobs")
 
     @registry.register("work", timeout_seconds=15, max_attempts=1)
@@ -408,22 +406,22 @@ async def test_a_handlers_transaction_may_refer_to_its_job(ledger: Ledger, regis
     assert (await ledger.ran())["state"] == "completed"
 
 
-# What the server undoes
+# Transactions that the server aborts
 
 
 @pytest.mark.parametrize(
     ("sqlstate", "when", "in_thread"),
     [("40001", "in it", False), ("40P01", "at commit", False), ("40P01", "in it", True), ("40001", "at commit", True)],
 )
-async def test_a_transaction_that_the_server_undid_is_repeated_and_not_charged(
+async def test_a_transaction_that_the_server_aborts_is_repeated_and_not_charged(
     ledger: Ledger, registry: Registry, sqlstate: str, when: str, in_thread: bool
 ) -> None:
     runs: list[int] = []
     await ledger.connection.execute(
         f"""
-        create sequence turns;
+        create sequence tries;
         create function undo() returns trigger language plpgsql as
-        $$ begin if nextval('turns') < 3 then raise 'again' using errcode = '{sqlstate}'; end if; return new; end $$;
+        $$ begin if nextval('tries') < 3 then raise 'again' using errcode = '{sqlstate}'; end if; return new; end $$;
         create constraint trigger undo after insert on ledger
             deferrable initially {"immediate" if when == "in it" else "deferred"} for each row execute function undo()
         """
@@ -448,7 +446,7 @@ async def test_a_transaction_that_the_server_undid_is_repeated_and_not_charged(
     assert len(await ledger.children()) == 1
 
 
-async def test_a_real_deadlock_ends_with_both_done(ledger: Ledger, registry: Registry) -> None:
+async def test_after_a_deadlock_both_jobs_complete(ledger: Ledger, registry: Registry) -> None:
     await ledger.connection.execute("insert into ledger (entry) values ('a'), ('b'); set deadlock_timeout = '50ms'")
     await ledger.connection.execute("alter database %s set deadlock_timeout = '50ms'" % await _name(ledger))
     both, first = asyncio.Barrier(2), [True, True]
@@ -456,9 +454,9 @@ async def test_a_real_deadlock_ends_with_both_done(ledger: Ledger, registry: Reg
     @registry.register("work", max_attempts=1)
     async def work(payload: dict[str, Any], ctx: Context) -> None:
         async with ctx.transaction() as connection:
-            for turn, entry in enumerate(payload["order"]):
+            for number, entry in enumerate(payload["order"]):
                 await connection.execute("update ledger set entry = entry || '!' where left(entry, 1) = $1", entry)
-                if turn == 0 and first:
+                if number == 0 and first:
                     first.pop()
                     await both.wait()
 
@@ -496,9 +494,7 @@ TERMINATE = (
 
 
 @pytest.mark.parametrize("when", ["idle", "busy", "before it begins"])
-async def test_a_connection_that_is_lost_in_the_middle_costs_no_attempt(
-    ledger: Ledger, registry: Registry, when: str
-) -> None:
+async def test_a_connection_lost_in_a_transaction_is_not_charged(ledger: Ledger, registry: Registry, when: str) -> None:
     runs: list[int] = []
 
     @registry.register("work", max_attempts=1)
@@ -527,10 +523,10 @@ async def test_a_connection_that_is_lost_in_the_middle_costs_no_attempt(
 
 
 @pytest.mark.parametrize("committed", [True, False])
-async def test_a_commit_whose_answer_is_lost_is_looked_up_and_not_repeated(
+async def test_a_commit_whose_reply_was_lost_is_looked_up_and_not_repeated(
     ledger: Ledger, registry: Registry, monkeypatch: pytest.MonkeyPatch, events: Events, committed: bool
 ) -> None:
-    """The one case in which a second run would do everything twice."""
+    """A second run would do everything twice."""
     runs: list[int] = []
     commit = asyncpg.transaction.Transaction.commit
 
@@ -565,13 +561,13 @@ async def test_a_commit_whose_answer_is_lost_is_looked_up_and_not_repeated(
 async def test_a_job_that_was_cancelled_while_its_connection_was_lost_is_stale_and_frees_its_scope(
     ledger: Ledger, registry: Registry, events: Events, running: Running
 ) -> None:
-    """Guarantee 5: taken for committed, its scope would be held as long as the worker lives."""
+    """Guarantee 5: if it were considered committed, its scope would be held as long as the worker lives."""
 
     @registry.register("work")
     async def work(job: Job, ctx: Context) -> None:
         async with ctx.transaction() as connection:
             await connection.execute(WRITE, "data")
-            # No notification of this cancel arrives in time: the attempt finds out when it asks.
+            # No notification of this cancel arrives in time: the attempt detects it in the database.
             await ledger.connection.execute(
                 "update reactor.jobs set state = 'cancelled', attempt_id = null, finished_at = now() where id = $1",
                 job.id,
@@ -585,7 +581,7 @@ async def test_a_job_that_was_cancelled_while_its_connection_was_lost_is_stale_a
     assert await ledger.entries() == []
 
 
-async def test_a_timeout_that_meets_the_commit_does_not_run_the_handler_again(
+async def test_a_timeout_during_the_commit_does_not_run_the_handler_again(
     ledger: Ledger, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs: list[int] = []
@@ -612,7 +608,7 @@ async def test_a_timeout_that_meets_the_commit_does_not_run_the_handler_again(
 
 
 async def test_children_outside_a_transaction_are_created_with_the_end(ledger: Ledger, registry: Registry) -> None:
-    """D8: a retry does not double them; the same commit settles the parent."""
+    """D8: a retry does not create them twice; the same commit settles the parent."""
 
     @registry.register("work", backoff=0)
     async def work(job: Job, ctx: Context) -> None:
@@ -633,10 +629,10 @@ async def test_children_outside_a_transaction_are_created_with_the_end(ledger: L
 
 
 @pytest.mark.parametrize("in_transaction", [False, True])
-async def test_children_with_keys_and_exclusive_scopes_that_are_held_are_left_out(
+async def test_children_with_a_used_key_or_a_busy_exclusive_scope_are_skipped(
     ledger: Ledger, registry: Registry, in_transaction: bool, events: Events
 ) -> None:
-    """Those that exist already are not counted, and keep their parents. Those that a scope prevents are logged."""
+    """Existing jobs are not counted and keep their parents. Jobs that an exclusive scope prevents are logged."""
     other = uuid4()
     held = await submit(ledger.connection, "child", idempotency_key="k", run_after=None, queue="elsewhere")
 
@@ -662,7 +658,7 @@ async def test_children_with_keys_and_exclusive_scopes_that_are_held_are_left_ou
 
 
 async def test_no_child_and_many_children_are_counted(ledger: Ledger, registry: Registry) -> None:
-    """D9: a fan-out; the parent records how many it fired, also none."""
+    """D9: a fan-out. The parent stores the number of its children, even if it is 0."""
 
     @registry.register("work")
     async def work(payload: dict[str, Any], ctx: Context) -> None:
@@ -758,7 +754,7 @@ async def test_a_thread_has_the_same_transaction(ledger: Ledger, registry: Regis
 async def test_a_thread_that_is_stopped_in_its_transaction_leaves_nothing(
     ledger: Ledger, registry: Registry, where: str, events: Events
 ) -> None:
-    """And its connection can be used by the next: no block is left open behind it."""
+    """The next one can use its connection: no block is left open."""
     loop = asyncio.get_running_loop()
 
     @registry.register("work")
@@ -810,7 +806,7 @@ async def test_many_transactions_share_few_connections(ledger: Ledger, registry:
 async def test_a_transaction_that_two_tasks_open_at_once_loses_nothing(
     database: str, connection: Connection, row: Row
 ) -> None:
-    """Guarantee 4: what a completed handler wrote is there."""
+    """Guarantee 4: the writes of a completed handler are committed."""
     await connection.execute("create table ledger (n int)")
     registry = Registry()
 
@@ -831,18 +827,18 @@ async def test_a_transaction_that_two_tasks_open_at_once_loses_nothing(
         await until(lambda: _no_transaction_is_open(connection))
 
 
-async def test_a_handlers_transaction_may_rest_however_often_its_connection_was_used(
+async def test_a_handlers_transaction_may_be_idle_for_longer_than_the_servers_limit(
     database: str, connection: Connection, row: Row
 ) -> None:
-    """It is exempt from limits on idle transactions."""
+    """Also if its connection was used before."""
     name = await connection.fetchval("select current_database()")
     await connection.execute(f"alter database {name} set idle_in_transaction_session_timeout = '300ms'")
     registry = Registry()
-    began: list[int] = []
+    started: list[int] = []
 
     @registry.register("work", max_attempts=1)
     async def work(job: Job, ctx: Context) -> None:
-        began.append(job.id)
+        started.append(job.id)
         async with ctx.transaction() as session:
             await session.execute("select 1")
             await asyncio.sleep(job.payload["seconds"])
@@ -853,11 +849,11 @@ async def test_a_handlers_transaction_may_rest_however_often_its_connection_was_
             job_id = await insert(connection, payload=f'{{"seconds": {seconds}}}')
             await until(lambda job_id=job_id: has_ended(row, job_id))
             assert (await row(job_id))["error"] is None
-    assert len(began) == 2
+    assert len(started) == 2
 
 
 async def test_a_context_is_closed_after_its_attempt(database: str, connection: Connection, row: Row) -> None:
-    """Else a transaction that is opened then would stay open for ever."""
+    """Otherwise a transaction opened later would stay open forever."""
     registry = Registry()
     raised: list[BaseException] = []
     tasks: list[asyncio.Task[None]] = []
@@ -885,7 +881,7 @@ async def test_a_context_is_closed_after_its_attempt(database: str, connection: 
 
 
 async def _no_transaction_is_open(connection: Connection) -> bool:
-    """The engine's own, which are short, may be seen too."""
+    """Short transactions of the engine may be open too."""
     found: int = await connection.fetchval(
         "select count(*) from pg_stat_activity where datname = current_database() and state like 'idle in transaction%'"
     )

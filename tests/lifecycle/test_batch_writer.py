@@ -1,4 +1,4 @@
-"""A batch writer shares commits, and lets no row hold up the others."""
+"""A batch writer shares commits, and no row delays the others."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -19,7 +19,7 @@ class Numbers(BatchWriter[int, set[int]]):
         super().__init__(connection, lambda: None)
         self.waiting: list[int] = []
         self.batches: list[list[int]] = []
-        """As they were sent, whatever became of them."""
+        """All batches that were sent, written or not."""
         self.reported: set[int] = set()
         self.refused: list[int] = []
 
@@ -64,14 +64,14 @@ async def writer(database: str, connection: Connection) -> AsyncIterator[Numbers
     await line.close()
 
 
-async def test_items_that_have_gathered_share_a_commit(writer: Numbers) -> None:
+async def test_items_that_are_waiting_share_a_commit(writer: Numbers) -> None:
     writer.waiting = [3, 1, 2]
     await writer.write()
     assert (writer.batches, writer.reported) == ([[1, 2, 3]], {1, 2, 3})
     assert writer.is_idle
 
 
-async def test_nothing_is_sent_when_nothing_has_gathered(writer: Numbers) -> None:
+async def test_nothing_is_sent_when_no_item_is_waiting(writer: Numbers) -> None:
     await writer.write()
     assert writer.batches == []
 
@@ -85,9 +85,7 @@ async def test_a_batch_that_is_refused_is_written_item_by_item(writer: Numbers, 
     assert writer.is_idle
 
 
-async def test_an_item_whose_row_is_locked_is_written_later_and_holds_up_no_other(
-    writer: Numbers, database: str
-) -> None:
+async def test_an_item_whose_row_is_locked_is_written_later_and_delays_no_other(writer: Numbers, database: str) -> None:
     async with connect(database, name="operator") as operator, operator.transaction():
         await operator.execute("select from numbers where n = 2 for update")
         writer.waiting = [1, 2, 3]

@@ -13,13 +13,13 @@ from tests.support.until import until
 
 async def test_progress_on_a_locked_row_delays_no_other_job(database: str, connection: Connection, row: Row) -> None:
     registry = Registry()
-    is_locked, went_on = asyncio.Event(), asyncio.Event()
+    is_locked, is_written = asyncio.Event(), asyncio.Event()
 
     @registry.register("work")
     async def work(job: Job, ctx: Context) -> None:
         await is_locked.wait()
         await ctx.progress(0.5, "half")
-        went_on.set()
+        is_written.set()
 
     @registry.register("quick")
     async def quick(job: Job) -> None: ...
@@ -36,7 +36,7 @@ async def test_progress_on_a_locked_row_delays_no_other_job(database: str, conne
             await until(lambda: waits_for_a_lock(connection, "reactor settle"))
             other = await insert(connection, "quick")
             await until(lambda: has_state(row, other, "completed"))
-            assert not went_on.is_set()
+            assert not is_written.is_set()
         await until(lambda: has_state(row, job_id, "completed"))
         assert (await row(job_id))["progress"] == 1
 
@@ -44,7 +44,7 @@ async def test_progress_on_a_locked_row_delays_no_other_job(database: str, conne
 async def test_progress_that_the_database_refuses_fails_only_its_own_job(
     database: str, connection: Connection, row: Row, registry: Registry
 ) -> None:
-    """A refusal, by a user's trigger for example, must not end the worker that all jobs share."""
+    """A refusal, for example by a user's trigger, must not end the worker."""
     await connection.execute(
         "create function refuse() returns trigger language plpgsql as $$ begin raise 'not here'; end $$;"
         "create trigger refuse before update of progress on reactor.jobs for each row "

@@ -19,27 +19,27 @@ from tests.support.until import until
 
 
 @pytest.fixture
-def began(database: str, registry: Registry) -> list[int]:
+def started(database: str, registry: Registry) -> list[int]:
     """The jobs whose handlers have started: `work` ends at once, `wait` only on request, `block` after two
     heartbeats."""
-    began: list[int] = []
+    started: list[int] = []
 
     @registry.register("work")
     async def work(job: Job) -> None:
-        began.append(job.id)
+        started.append(job.id)
 
     @registry.register("wait")
     async def wait(job: Job, ctx: Context) -> None:
-        began.append(job.id)
+        started.append(job.id)
         await asyncio.Event().wait()
 
     @registry.register("block", max_attempts=1)
     async def block(job: Job) -> None:
-        began.append(job.id)
+        started.append(job.id)
         with ThreadPoolExecutor(1) as executor:
             executor.submit(asyncio.run, _two_heartbeats(database)).result()
 
-    return began
+    return started
 
 
 async def _two_heartbeats(database: str) -> None:
@@ -53,21 +53,21 @@ async def _two_heartbeats(database: str) -> None:
         await until(have_come)
 
 
-async def test_what_still_runs_when_the_block_is_left_is_given_back(
-    database: str, connection: Connection, registry: Registry, began: list[int], row: Row
+async def test_jobs_that_still_run_when_the_block_is_left_are_released(
+    database: str, connection: Connection, registry: Registry, started: list[int], row: Row
 ) -> None:
     async with Reactor(database, registry=registry, grace_seconds=0):
         job_id = await insert(connection, "wait")
-        await until(lambda: began)
+        await until(lambda: started)
     released = await row(job_id)
     assert (released["state"], released["attempts"], released["worker_id"]) == ("pending", 0, None)
     assert await connection.fetchval("select count(*) from reactor.workers where ended_at is null") == 0
 
 
 async def test_a_blocked_event_loop_does_not_cost_the_lease(
-    database: str, connection: Connection, registry: Registry, began: list[int], row: Row
+    database: str, connection: Connection, registry: Registry, started: list[int], row: Row
 ) -> None:
-    """It is renewed meanwhile."""
+    """Another thread renews it."""
     async with Reactor(database, registry=registry, heartbeat_seconds=0.2):
         job_id = await insert(connection, "block")
         await until(lambda: has_ended(row, job_id))
@@ -76,21 +76,21 @@ async def test_a_blocked_event_loop_does_not_cost_the_lease(
 
 
 async def test_a_lost_lease_is_the_end_of_a_worker_and_not_of_the_application(
-    database: str, connection: Connection, registry: Registry, began: list[int]
+    database: str, connection: Connection, registry: Registry, started: list[int]
 ) -> None:
-    """What ran is stopped and runs again, under another incarnation."""
+    """Its jobs are stopped, and another worker of the same application runs them again."""
     async with Reactor(database, registry=registry, heartbeat_seconds=0.2, grace_seconds=0):
         job_id = await insert(connection, "wait")
-        await until(lambda: began == [job_id])
+        await until(lambda: started == [job_id])
         await connection.execute("update reactor.workers set ended_at = now()")
-        await until(lambda: began == [job_id, job_id])
+        await until(lambda: started == [job_id, job_id])
         assert await connection.fetchval("select count(*) from reactor.workers") == 2
 
 
 async def test_run_job_runs_only_what_it_can_claim(
-    database: str, connection: Connection, registry: Registry, began: list[int], row: Row
+    database: str, connection: Connection, registry: Registry, started: list[int], row: Row
 ) -> None:
-    """D2, P3: one path for every way in; what can't be had is not run, and nothing has changed."""
+    """D2, P3: a job that can't be claimed is not run, and not changed."""
 
     @registry.lifespan
     async def take_a_while() -> AsyncIterator[None]:
@@ -108,11 +108,11 @@ async def test_run_job_runs_only_what_it_can_claim(
         assert await reactor.run_job(stranger) is None
         assert await row(stranger) == before
         assert await reactor.run_job(10**9) is None
-    assert began == [job_id]
+    assert started == [job_id]
 
 
-async def test_it_runs_in_an_asgi_lifespan(
-    database: str, connection: Connection, registry: Registry, began: list[int]
+async def test_a_reactor_runs_in_an_asgi_lifespan(
+    database: str, connection: Connection, registry: Registry, started: list[int]
 ) -> None:
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -122,10 +122,12 @@ async def test_it_runs_in_an_asgi_lifespan(
     app = Starlette(lifespan=lifespan)
     async with app.router.lifespan_context(app):
         job_id = await insert(connection)
-        await until(lambda: began == [job_id])
+        await until(lambda: started == [job_id])
 
 
-async def test_mistakes_are_reported(database: str, registry: Registry, began: list[int]) -> None:
+async def test_invalid_arguments_of_a_reactor_are_reported(
+    database: str, registry: Registry, started: list[int]
+) -> None:
     with pytest.raises(SettingsInvalid, match="REACTOR_DATABASE_URL"):
         Reactor()
     with pytest.raises(SettingsInvalid, match="half"):
@@ -138,18 +140,18 @@ async def test_mistakes_are_reported(database: str, registry: Registry, began: l
             pass
 
 
-async def test_it_leaves_no_task_thread_or_file_behind(
-    database: str, connection: Connection, registry: Registry, began: list[int]
+async def test_a_reactor_leaves_no_task_or_file_open(
+    database: str, connection: Connection, registry: Registry, started: list[int]
 ) -> None:
-    """A hundred bursts within one, and then all of it several times over."""
+    """After a hundred bursts in one reactor, and after several reactors."""
 
     def open_files() -> int:
         return len(list(Path(f"/proc/{os.getpid()}/fd").iterdir()))
 
     async def burst(reactor: Reactor) -> None:
-        done = len(began)
+        done = len(started)
         await connection.execute("insert into reactor.jobs (job_type) select 'work' from generate_series(1, 10)")
-        await until(lambda: len(began) == done + 10)
+        await until(lambda: len(started) == done + 10)
 
     async def all_sessions_are_open() -> bool:
         found: int = await connection.fetchval(
@@ -162,7 +164,7 @@ async def test_it_leaves_no_task_thread_or_file_behind(
     async with Reactor(database, registry=registry, heartbeat_seconds=1) as reactor:
         for _ in range(5):
             await burst(reactor)
-        await until(lambda: reactor.is_well and reactor.counts.ended == len(began))
+        await until(lambda: reactor.is_well and reactor.counts.ended == len(started))
         await until(all_sessions_are_open)
         tasks, files = len(asyncio.all_tasks()), open_files()
         for _ in range(100):
@@ -172,11 +174,11 @@ async def test_it_leaves_no_task_thread_or_file_behind(
     for _ in range(5):
         async with Reactor(database, registry=registry) as reactor:
             await burst(reactor)
-    # What had been closed may have been counted before it was gone: fewer is fine.
+    # Some that were being closed may have been counted before: fewer are fine.
     await until(lambda: len(asyncio.all_tasks()) <= tasks and open_files() <= files)
 
 
-async def test_an_embedded_reactor_can_be_left_before_it_has_started(database: str) -> None:
+async def test_a_reactor_can_be_left_before_it_has_started(database: str) -> None:
     registry = Registry()
 
     @registry.register("work")

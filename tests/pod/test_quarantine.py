@@ -8,10 +8,10 @@ from reactor.pod.quarantine import hand_over
 from tests.support.jobs import Row, claimed, history
 
 
-async def test_the_quarantine_takes_over_what_the_dead_attempts_still_hold(
+async def test_the_quarantine_takes_over_the_jobs_of_dead_attempts(
     connection: Connection, worker: Worker, row: Row
 ) -> None:
-    """F5: under a new fence, not charged; jobs that are not those attempts' any more are left alone."""
+    """F5: with a new attempt_id, not charged. Jobs that other attempts hold are not changed."""
     held = await claimed(connection, worker, 2)
     mine, taken = held
     await connection.execute("update reactor.jobs set attempt_id = $2 where id = $1", taken, uuid4())
@@ -25,7 +25,7 @@ async def test_the_quarantine_takes_over_what_the_dead_attempts_still_hold(
     assert await history(connection) == [(mine, "crashed")]
 
 
-async def test_a_culprit_is_charged_for_each_crash_and_fails_with_the_last(
+async def test_a_culprit_is_charged_for_each_crash_until_it_fails(
     connection: Connection, worker: Worker, row: Row
 ) -> None:
     held = await claimed(connection, worker, 1)

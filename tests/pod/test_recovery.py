@@ -1,4 +1,4 @@
-"""What happens to the jobs of a worker that ended: unstarted, started, or known to have killed it."""
+"""Recovery of the jobs of a worker that ended: unstarted jobs, started jobs, and the one that killed it."""
 
 from reactor.database.connection import Connection
 from reactor.lifecycle.claim import claim
@@ -8,7 +8,7 @@ from tests.support.jobs import Row, claimed, history
 
 
 async def test_unstarted_jobs_are_released_without_a_trace(connection: Connection, worker: Worker, row: Row) -> None:
-    """However often: only the free releases of started jobs are limited."""
+    """Any number of times: only free releases of started jobs are limited."""
     for _ in range(12):
         [job_id] = await claimed(connection, worker, 1) or [0]
         assert await after_shutdown(connection, worker.id, (), fail=True) == 0
@@ -19,7 +19,7 @@ async def test_unstarted_jobs_are_released_without_a_trace(connection: Connectio
     assert await history(connection) == []
 
 
-async def test_after_a_shutdown_what_ran_is_released_or_failed(
+async def test_after_a_shutdown_running_jobs_are_released_or_failed(
     connection: Connection, worker: Worker, row: Row
 ) -> None:
     held = await claimed(connection, worker, 3)

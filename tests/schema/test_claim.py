@@ -1,4 +1,4 @@
-"""The claim: of any number of pods, one gets a job, and only when it may run."""
+"""The claim: exactly one of any number of pods gets a job, and only when it may run."""
 
 import asyncio
 from collections import Counter
@@ -31,7 +31,7 @@ async def finish(connection: Connection, *jobs: Job) -> None:
     assert len(written) == len(jobs)
 
 
-async def test_a_claim_takes_the_job_and_counts(connection: Connection, worker: Worker, row: Row) -> None:
+async def test_a_claim_locks_the_job_and_counts_the_attempt(connection: Connection, worker: Worker, row: Row) -> None:
     """P1, F4, D3, D7: running, fenced, locked, counted, current, in one statement that returns the row."""
     previous = await insert(connection, scope="module=3/year=2026")
     assert (first := await claim_one(connection, worker, previous))
@@ -77,7 +77,7 @@ async def test_a_second_claim_returns_false_and_changes_nothing(
         ("draining", {}, "update reactor.settings set draining = $1 > 0"),
     ],
 )
-async def test_what_may_not_run_is_not_claimed(
+async def test_jobs_that_may_not_run_are_not_claimed(
     connection: Connection, worker: Worker, case: str, columns: dict[str, Any], statement: str | None, row: Row
 ) -> None:
     """P6, D14: each returns False and changes nothing."""
@@ -101,11 +101,11 @@ async def test_a_held_scope_is_not_claimed_and_claim_job_changes_nothing(
     assert await row(second) == before
 
 
-async def test_a_job_that_does_not_exist_is_nobodys(connection: Connection, worker: Worker) -> None:
+async def test_a_job_that_does_not_exist_can_not_be_claimed(connection: Connection, worker: Worker) -> None:
     assert await claim_job(connection, worker, 12345) is False
 
 
-async def test_an_unknown_type_is_left_alone(connection: Connection, worker: Worker, row: Row) -> None:
+async def test_jobs_of_an_unknown_type_are_not_claimed(connection: Connection, worker: Worker, row: Row) -> None:
     job_id = await insert(connection, job_type="unheard_of")
     before = await row(job_id)
     assert await claim(connection, worker, 10) == []
@@ -124,7 +124,7 @@ async def test_only_a_live_worker_can_claim(connection: Connection, worker: Work
     assert await claim(connection, late, 1) == []
 
 
-async def test_the_order_is_priority_then_id_over_queues_and_types(connection: Connection, worker: Worker) -> None:
+async def test_jobs_are_claimed_by_priority_then_id(connection: Connection, worker: Worker) -> None:
     worker = Worker("pod-2", {"a": 3, "b": None})
     await register_worker(connection, worker, 600)
     ids = {}
@@ -154,7 +154,7 @@ async def test_a_batch_never_exceeds_its_limit(connection: Connection, worker: W
     assert len(await claim(connection, worker, 100)) == 53
 
 
-async def test_a_pod_takes_from_its_own_queues_only(connection: Connection) -> None:
+async def test_a_pod_claims_from_its_queues_only(connection: Connection) -> None:
     worker = Worker("pod-2", {"work": 3}, queues=("reports",))
     await register_worker(connection, worker, 600)
     await insert(connection)
@@ -197,7 +197,7 @@ async def test_eight_claimers_get_each_of_a_thousand_jobs_once(
 async def test_eight_claimers_and_fifty_scopes_never_run_two_of_one(
     connection: Connection, connections: list[Connection]
 ) -> None:
-    """P2: checked by an index as well as here; no collision costs a batch, and nothing stays behind."""
+    """P2: an index checks it too. A collision does not fail a batch, and no job is left over."""
     jobs = [NewJob(job_type="work", scope=f"scope {n % 50}" if n % 4 else None) for n in range(1000)]
     await submit_many(connection, jobs)
     running: Counter[str] = Counter()
@@ -245,7 +245,7 @@ async def test_of_two_jobs_of_a_scope_one_wins_and_the_other_runs_after_it(
 
 
 async def test_the_index_refuses_a_second_running_job_of_a_scope(connection: Connection, worker: Worker) -> None:
-    """P2: whatever the code above it does."""
+    """P2: even if a statement is wrong."""
     first, second = [await insert(connection, scope="s") for _ in range(2)]
     assert await claim_job(connection, worker, first)
     with pytest.raises(asyncpg.UniqueViolationError, match="jobs_scope_held"):
@@ -256,7 +256,7 @@ async def test_the_index_refuses_a_second_running_job_of_a_scope(connection: Con
         )
 
 
-async def test_jobs_behind_a_busy_scope_are_parked_and_let_out_one_by_one(
+async def test_jobs_behind_a_busy_scope_are_parked_and_released_one_by_one(
     connection: Connection, worker: Worker
 ) -> None:
     ids = [await insert(connection, scope="s") for _ in range(5)]
@@ -273,14 +273,14 @@ async def test_jobs_behind_a_busy_scope_are_parked_and_let_out_one_by_one(
     assert order == ids
 
 
-async def test_pods_that_are_gone_do_not_block_a_scope_for_others(connection: Connection, worker: Worker) -> None:
-    """Neither those of a queue nor those with the handler of a type."""
+async def test_dead_pods_do_not_block_a_scope(connection: Connection, worker: Worker) -> None:
+    """Neither the only pods of a queue nor those with the only handler of a type."""
     [holder] = [await insert(connection, scope="s")]
     assert (job := await claim_one(connection, worker, holder))
-    everything = Worker("pod-2", {"work": 3, "gone": 3})
+    everything = Worker("pod-2", {"work": 3, "dead": 3})
     await register_worker(connection, everything, 600)
     await insert(connection, scope="s", queue="abandoned", priority=-10)
-    await insert(connection, scope="s", job_type="gone", priority=-10)
+    await insert(connection, scope="s", job_type="dead", priority=-10)
     mine = await insert(connection, scope="s")
     assert await claim(connection, everything, 10) == []
     await finish(connection, job)
@@ -289,7 +289,7 @@ async def test_pods_that_are_gone_do_not_block_a_scope_for_others(connection: Co
     assert [job.id for job in await claim(connection, here, 10)] == [mine]
 
 
-async def test_a_cancelled_head_lets_the_next_one_out(connection: Connection, worker: Worker) -> None:
+async def test_cancelling_the_first_job_of_a_scope_releases_the_next(connection: Connection, worker: Worker) -> None:
     first, second, third = [await insert(connection, scope="s") for _ in range(3)]
     [job] = await claim(connection, worker, 3)
     await finish(connection, job)
@@ -298,7 +298,7 @@ async def test_a_cancelled_head_lets_the_next_one_out(connection: Connection, wo
     assert first == job.id
 
 
-async def test_a_claim_that_is_rolled_back_never_was(
+async def test_a_claim_that_is_rolled_back_has_no_effect(
     connection: Connection, worker: Worker, database: str, row: Row
 ) -> None:
     job_id = await insert(connection, scope="s")
@@ -344,8 +344,8 @@ async def test_an_unreadable_payload_fails_its_own_job_and_not_the_batch(
     assert await claim_one(connection, worker, await insert(connection, payload='{"n": 1e5000}')) is None
 
 
-async def test_a_quota_that_was_granted_is_not_taken_back(connection: Connection, row: Row) -> None:
-    """A handler is deployed with fewer attempts: jobs on their way keep theirs, and nobody is stuck behind them."""
+async def test_a_quota_is_not_reduced_by_a_new_deployment(connection: Connection, row: Row) -> None:
+    """A handler is deployed with fewer attempts: jobs that have started keep theirs, and block no other job."""
     generous, strict = Worker("old", {"work": 5}), Worker("new", {"work": 1, "other": 1})
     for worker in (generous, strict):
         await register_worker(connection, worker, 600)
@@ -358,7 +358,7 @@ async def test_a_quota_that_was_granted_is_not_taken_back(connection: Connection
     assert (await row(job_id))["quota"] == 5
 
 
-async def test_rows_that_somebody_has_locked_do_not_hide_the_others(connection: Connection, database: str) -> None:
+async def test_locked_rows_do_not_hide_other_jobs(connection: Connection, database: str) -> None:
     worker = Worker("pod", {"a": 3, "b": 3})
     await register_worker(connection, worker, 600)
     locked = [await insert(connection, job_type="a") for _ in range(10)]
@@ -368,7 +368,7 @@ async def test_rows_that_somebody_has_locked_do_not_hide_the_others(connection: 
         assert [job.id for job in await claim(connection, worker, 5)] == [behind]
 
 
-async def test_a_long_line_before_a_busy_scope_does_not_hide_the_others(connection: Connection, worker: Worker) -> None:
+async def test_many_jobs_of_a_busy_scope_do_not_hide_other_jobs(connection: Connection, worker: Worker) -> None:
     await submit_many(connection, [NewJob(job_type="work", scope="s") for _ in range(500)])
     free = await insert(connection)
     assert len(await claim(connection, worker, 1)) == 1
@@ -388,19 +388,19 @@ async def test_a_scope_whose_last_run_is_locked_does_not_stop_the_queue(
         assert [job.id for job in await claim(connection, worker, 1)] == [free]
 
 
-async def test_nobody_is_parked_behind_a_job_that_was_not_taken(connection: Connection, row: Row) -> None:
-    """A claim of one looks past a busy scope and meets two jobs of another, which it does not take."""
-    worker, gone = Worker("pod", {"work": 3}), Worker("gone", {"work": 3, "rare": 3})
-    for each in (worker, gone):
+async def test_no_job_is_parked_behind_a_job_that_was_not_claimed(connection: Connection, row: Row) -> None:
+    """A claim of one job skips a busy scope and reads two jobs of another scope, which it does not claim."""
+    worker, other = Worker("pod", {"work": 3}), Worker("other", {"work": 3, "rare": 3})
+    for each in (worker, other):
         await register_worker(connection, each, 600)
     await insert(connection, scope="busy", priority=-9)
-    assert len(await claim(connection, gone, 1)) == 1
+    assert len(await claim(connection, other, 1)) == 1
     for _ in range(3):
         await insert(connection, scope="busy", priority=-9)
     free = await insert(connection, priority=-8)
     leader = await insert(connection, job_type="rare", scope="s")
     follower = await insert(connection, scope="s")
-    assert [job.id for job in await claim(connection, gone, 1)] == [free]
+    assert [job.id for job in await claim(connection, other, 1)] == [free]
     assert not (await row(leader))["parked"]
     assert [job.id for job in await claim(connection, worker, 5)] == [follower]
 
@@ -427,8 +427,8 @@ async def test_limited_queues_claimed_from_all_sides_never_deadlock(
     assert done == 300
 
 
-async def test_the_claim_walks_its_index_and_not_the_table(connection: Connection, worker: Worker) -> None:
-    """Beside finished jobs, jobs of another type, scheduled and parked ones, which it does not look at."""
+async def test_the_claim_reads_its_index_and_not_the_table(connection: Connection, worker: Worker) -> None:
+    """It reads no finished, scheduled or parked jobs, and none of other types."""
     await connection.execute("set session_replication_role = replica")
     await connection.execute(
         "insert into reactor.jobs (job_type, state, run_after, parked, scope) "

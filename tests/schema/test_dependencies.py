@@ -1,4 +1,4 @@
-"""DAGs in plain SQL: the database lets jobs out when what they need has ended, and cancels those that can't be."""
+"""DAGs in plain SQL: the database makes jobs ready when their dependencies are met, and cancels them otherwise."""
 
 import asyncio
 import os
@@ -46,7 +46,7 @@ async def states(connection: Connection, ids: dict[str, int]) -> dict[str, str]:
     return {name: rows[job_id] for name, job_id in ids.items()}
 
 
-async def test_a_dag_in_plain_sql_runs_through_in_order(connection: Connection, worker: Worker) -> None:
+async def test_a_dag_in_plain_sql_runs_in_order(connection: Connection, worker: Worker) -> None:
     await connection.execute(
         """
         begin;
@@ -62,7 +62,7 @@ async def test_a_dag_in_plain_sql_runs_through_in_order(connection: Connection, 
     assert order == [[1], [2, 3], [4]]
 
 
-async def test_a_fan_in_starts_with_the_last_and_not_before(connection: Connection, worker: Worker) -> None:
+async def test_a_fan_in_starts_when_its_last_dependency_has_ended(connection: Connection, worker: Worker) -> None:
     ids = await dag(connection, "d<a d<b d<c")
     for name in "ab":
         await end(connection, worker, ids[name])
@@ -72,7 +72,7 @@ async def test_a_fan_in_starts_with_the_last_and_not_before(connection: Connecti
 
 
 @pytest.mark.parametrize(("outcome", "words"), [(Failed("x"), "failed"), (Partial(), "completed only in part")])
-async def test_an_end_that_is_no_completion_cancels_what_needs_it(
+async def test_a_failed_or_partial_dependency_cancels_its_dependants(
     connection: Connection, worker: Worker, outcome: Outcome, words: str
 ) -> None:
     ids = await dag(connection, "b<a c<b d<c e<d d<x")
@@ -93,14 +93,14 @@ async def test_an_end_that_is_no_completion_cancels_what_needs_it(
     assert errors[1] == f"Job {ids['b']} (work), which this job depends on, was cancelled."
 
 
-async def test_needs_finished_takes_any_end(connection: Connection, worker: Worker) -> None:
+async def test_a_finished_dependency_is_met_by_any_end(connection: Connection, worker: Worker) -> None:
     ids = await dag(connection, "b<a", needs="finished")
     await end(connection, worker, ids["a"], Failed("x"))
     assert (await states(connection, ids))["b"] == "pending"
 
 
-async def test_a_cancelled_job_satisfies_those_who_take_any_end(connection: Connection, worker: Worker) -> None:
-    """clean-up after a broken chain: a fails, b is cancelled, c takes any end of b."""
+async def test_a_cancelled_job_meets_a_finished_dependency(connection: Connection, worker: Worker) -> None:
+    """Clean-up after a broken chain: a fails, b is cancelled, c runs after any end of b."""
     async with connection.transaction():
         await connection.execute("insert into reactor.jobs (job_type) values ('work'), ('work'), ('work')")
         await connection.execute("insert into reactor.dependencies values (2, 1, 'completed'), (3, 2, 'finished')")
@@ -108,7 +108,7 @@ async def test_a_cancelled_job_satisfies_those_who_take_any_end(connection: Conn
     assert await states(connection, {"a": 1, "b": 2, "c": 3}) == {"a": "failed", "b": "cancelled", "c": "pending"}
 
 
-async def test_what_ended_before_the_dependant_came_counts(connection: Connection, worker: Worker) -> None:
+async def test_dependencies_that_ended_before_the_insert_count(connection: Connection, worker: Worker) -> None:
     done, failed = [j.id for j in await submit_many(connection, [NewJob(job_type="work") for _ in range(2)])]
     await end(connection, worker, done)
     await end(connection, worker, failed, Failed("x"))
@@ -121,9 +121,7 @@ async def test_what_ended_before_the_dependant_came_counts(connection: Connectio
     assert await states(connection, made) == {"after done": "pending", "after failed": "cancelled"}
 
 
-async def test_a_retry_brings_back_those_that_were_cancelled_because_of_it(
-    connection: Connection, worker: Worker
-) -> None:
+async def test_a_retry_restores_dependants_that_its_failure_cancelled(connection: Connection, worker: Worker) -> None:
     ids = await dag(connection, "b<a c<b")
     await end(connection, worker, ids["a"], Failed("x"))
     brought = {r["id"]: r["state"] for r in await connection.fetch(statements.RETRY, [ids["a"]])}
@@ -133,7 +131,9 @@ async def test_a_retry_brings_back_those_that_were_cancelled_because_of_it(
     assert set((await states(connection, ids)).values()) == {"completed"}
 
 
-async def test_a_retry_does_not_bring_back_what_somebody_cancelled(connection: Connection, worker: Worker) -> None:
+async def test_a_retry_does_not_restore_dependants_that_an_operator_cancelled(
+    connection: Connection, worker: Worker
+) -> None:
     ids = await dag(connection, "b<a c<a")
     await connection.fetch(statements.CANCEL, [ids["c"]], "not needed")
     await end(connection, worker, ids["a"], Failed("x"))
@@ -154,7 +154,7 @@ async def test_a_retry_of_one_of_two_failures_leaves_the_dependant_cancelled(
         await end(connection, worker, ids[name])
 
 
-async def test_two_predecessors_that_end_at_once_let_the_dependant_out_once(
+async def test_two_dependencies_that_end_at_once_release_the_dependant_once(
     connection: Connection, worker: Worker, database: str
 ) -> None:
     """A thousand times in `make chaos`. Each sees the other as running; exactly one makes the dependant pending."""
@@ -187,7 +187,7 @@ async def test_settling_batches_with_crossing_dependants_never_deadlocks(
 ) -> None:
     async with AsyncExitStack() as stack:
         pods = [await stack.enter_async_context(connect(database, name=f"pod {n}")) for n in range(4)]
-        for turn in range(15):
+        for round_number in range(15):
             async with connection.transaction():
                 above = [j.id for j in await submit_many(connection, [NewJob(job_type="work") for _ in range(40)])]
                 below = [j.id for j in await submit_many(connection, [NewJob(job_type="work") for _ in range(40)])]
@@ -196,12 +196,12 @@ async def test_settling_batches_with_crossing_dependants_never_deadlocks(
                     "insert into reactor.dependencies values ($1, $2) on conflict do nothing", edges
                 )
             jobs = await claim(connection, worker, 40)
-            outcome = Failed("x") if turn % 3 == 2 else Completed()
+            outcome = Failed("x") if round_number % 3 == 2 else Completed()
             batches = [[Ending(j.id, j.attempt_id, outcome) for j in jobs[n::4]] for n in range(4)]
             written = await asyncio.gather(*(settle(c, b) for c, b in zip(pods, batches, strict=True)))
             assert sum(map(len, written)) == 40
             left = await connection.fetch("select distinct state from reactor.jobs where id = any($1)", below)
-            assert [r["state"] for r in left] == ["cancelled" if turn % 3 == 2 else "pending"]
+            assert [r["state"] for r in left] == ["cancelled" if round_number % 3 == 2 else "pending"]
             await connection.execute("update reactor.jobs set state = 'completed' where id = any($1)", below)
 
 
@@ -226,7 +226,7 @@ async def test_a_dependency_inserted_while_its_predecessor_settles_is_never_miss
             assert (await states(connection, {"it": dependant}))["it"] == "pending"
 
 
-async def test_a_settle_waits_for_a_producer_that_is_connecting_a_dependant(
+async def test_a_settle_waits_for_a_producer_that_inserts_a_dependant(
     connection: Connection, worker: Worker, database: str
 ) -> None:
     """The other order of the race above, forced by checking constraints before the commit."""
@@ -245,7 +245,7 @@ async def test_a_settle_waits_for_a_producer_that_is_connecting_a_dependant(
     assert (await states(connection, {"it": dependant.id}))["it"] == "pending"
 
 
-async def test_a_producer_that_stays_open_holds_up_nobody(
+async def test_an_open_producer_transaction_delays_no_other_job(
     connection: Connection, worker: Worker, database: str
 ) -> None:
     [needed, other] = await submit_many(connection, [NewJob(job_type="work") for _ in range(2)])
@@ -272,22 +272,22 @@ async def test_edges_after_constraints_were_set_immediate_count_too(connection: 
     ]
 
 
-async def test_a_retry_that_races_with_another_predecessors_end_loses_nobody(
+async def test_a_retry_concurrent_with_another_dependencys_end_loses_no_dependant(
     connection: Connection, worker: Worker, database: str
 ) -> None:
-    """c needs a, which failed and is retried, and b, which ends at that moment."""
+    """c depends on a, which failed and is retried, and on b, which ends at that moment."""
     async with connect(database, name="operator") as operator:
-        for turn in range(150):
+        for round_number in range(150):
             ids = await dag(connection, "c<a c<b")
             await end(connection, worker, ids["a"], Failed("x"))
             assert (job := await claim_one(connection, worker, ids["b"]))
-            outcome = Failed("y") if turn % 2 else Completed()
+            outcome = Failed("y") if round_number % 2 else Completed()
             await asyncio.gather(
                 operator.fetch(statements.RETRY, [ids["a"]]),
                 settle(connection, [Ending(job.id, job.attempt_id, outcome)]),
             )
             await end(connection, worker, ids["a"])
-            assert (await states(connection, ids))["c"] == ("cancelled" if turn % 2 else "pending")
+            assert (await states(connection, ids))["c"] == ("cancelled" if round_number % 2 else "pending")
             await connection.execute("update reactor.jobs set state = 'completed' where state = 'pending'")
     assert await connection.fetch(statements.REPAIR_WAITING, 10) == []
 
@@ -327,7 +327,7 @@ async def test_jobs_can_not_be_ended_in_a_snapshot_that_hides_their_dependants(
         ("(99, 1)", "job 99 does not exist"),
     ],
 )
-async def test_a_dag_that_can_not_be_is_refused(connection: Connection, edges: str, complaint: str) -> None:
+async def test_an_invalid_dag_is_refused(connection: Connection, edges: str, complaint: str) -> None:
     with pytest.raises(asyncpg.PostgresError, match=complaint) as caught:
         async with connection.transaction():
             await connection.execute("insert into reactor.jobs (job_type) values ('a'), ('b'), ('c')")
@@ -335,7 +335,7 @@ async def test_a_dag_that_can_not_be_is_refused(connection: Connection, edges: s
     assert caught.value.hint
 
 
-async def test_a_circle_closed_by_a_later_statement_is_refused(connection: Connection) -> None:
+async def test_a_cycle_closed_by_a_later_statement_is_refused(connection: Connection) -> None:
     with pytest.raises(asyncpg.CheckViolationError, match="depend on each other: 1, 2, 3"):
         async with connection.transaction():
             await connection.execute("insert into reactor.jobs (job_type) values ('a'), ('b'), ('c'), ('d')")
@@ -343,7 +343,7 @@ async def test_a_circle_closed_by_a_later_statement_is_refused(connection: Conne
                 await connection.execute(f"insert into reactor.dependencies (job_id, depends_on) values {edge}")
 
 
-async def test_a_circle_closed_after_constraints_were_set_immediate_is_refused(connection: Connection) -> None:
+async def test_a_cycle_closed_after_constraints_were_set_immediate_is_refused(connection: Connection) -> None:
     with pytest.raises(asyncpg.CheckViolationError, match="depend on each other"):
         async with connection.transaction():
             await connection.execute("set constraints all immediate")
@@ -366,7 +366,7 @@ async def test_a_retry_leaves_a_dependant_whose_exclusive_scope_was_taken(
     assert (await states(connection, {"it": second.id}))["it"] == "cancelled"
 
 
-async def test_a_dependant_that_comes_while_its_predecessor_is_retried_is_not_left_behind(
+async def test_a_dependant_inserted_during_a_retry_of_its_dependency_is_not_missed(
     connection: Connection, worker: Worker, database: str
 ) -> None:
     async with connect(database, name="producer") as producer:
@@ -398,8 +398,8 @@ async def test_jobs_of_one_scope_that_depend_on_each_other_never_deadlock(
                 [job] = await submit_many(producer, [NewJob(job_type="other", scope=scope)])
                 await producer.execute("insert into reactor.dependencies values ($1, $2)", job.id, needed)
 
-        for turn in range(60):
-            scope = f"s{turn}"
+        for round_number in range(60):
+            scope = f"s{round_number}"
             async with connection.transaction():
                 made = await submit_many(connection, [NewJob(job_type="work", scope=scope) for _ in range(3)])
                 await connection.execute("insert into reactor.dependencies values ($1, $2)", made[1].id, made[0].id)
@@ -412,7 +412,7 @@ async def test_jobs_of_one_scope_that_depend_on_each_other_never_deadlock(
             await connection.execute("update reactor.jobs set state = 'completed' where state <> 'cancelled'")
 
 
-async def test_edges_against_the_order_of_ids_are_fine_without_a_circle(connection: Connection, worker: Worker) -> None:
+async def test_a_job_can_depend_on_a_job_with_a_higher_id(connection: Connection, worker: Worker) -> None:
     ids = await dag(connection, "a<b b<c c<d a<d")
     for name in "dcba":
         await end(connection, worker, ids[name])
@@ -425,14 +425,14 @@ async def test_another_transactions_job_can_not_be_made_to_wait(connection: Conn
     assert caught.value.hint == "Insert a job and its dependencies in one transaction."
 
 
-async def test_a_need_that_nobody_knows_is_refused(connection: Connection) -> None:
+async def test_an_unknown_kind_of_dependency_is_refused(connection: Connection) -> None:
     with pytest.raises(asyncpg.CheckViolationError, match="can't need 'success'"):
         async with connection.transaction():
             await connection.execute("insert into reactor.jobs (job_type) values ('a'), ('b')")
             await connection.execute("insert into reactor.dependencies values (2, 1, 'success')")
 
 
-async def test_a_long_chain_falls_in_one_go(connection: Connection, worker: Worker) -> None:
+async def test_a_long_chain_is_cancelled_at_once(connection: Connection, worker: Worker) -> None:
     async with connection.transaction():
         jobs = await submit_many(connection, [NewJob(job_type="work") for _ in range(2000)])
         await connection.execute(
@@ -443,8 +443,8 @@ async def test_a_long_chain_falls_in_one_go(connection: Connection, worker: Work
     assert await connection.fetchval("select count(*) from reactor.jobs where state = 'cancelled'") == 1999
 
 
-async def test_what_waits_without_reason_is_found(connection: Connection, worker: Worker) -> None:
-    """There should be none; a deleted predecessor makes one by hand."""
+async def test_jobs_that_wait_without_a_reason_are_found(connection: Connection, worker: Worker) -> None:
+    """There should be none; deleting a dependency by hand creates one."""
     ids = await dag(connection, "b<a")
     assert await connection.fetch(statements.REPAIR_WAITING, 10) == []
     await connection.execute("delete from reactor.jobs where id = $1", ids["a"])

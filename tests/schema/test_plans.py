@@ -1,4 +1,4 @@
-"""Plans that a worker keeps from quiet times do for a crowd too, and streams don't read what has long been told."""
+"""Plans cached with few rows stay good with many, and streams read only what changed."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from reactor.lifecycle.settle import settle
 from reactor.outcome import Completed, Ending
 
 
-async def turn(connection: Connection, worker: Worker) -> int:
+async def claim_and_settle(connection: Connection, worker: Worker) -> int:
     jobs = await claim(connection, worker, 10)
     return len(await settle(connection, [Ending(job.id, job.attempt_id, Completed()) for job in jobs]))
 
@@ -18,17 +18,15 @@ async def turn(connection: Connection, worker: Worker) -> int:
 async def test_claim_and_settle_never_read_the_whole_table(connection: Connection, worker: Worker) -> None:
     for _ in range(20):
         await connection.execute("insert into reactor.jobs (job_type) values ('work')")
-        assert await turn(connection, worker) == 1
+        assert await claim_and_settle(connection, worker) == 1
     await connection.execute("insert into reactor.jobs (job_type) select 'work' from generate_series(1, 2000)")
     async with connection.transaction():
-        assert await turn(connection, worker) == 10
+        assert await claim_and_settle(connection, worker) == 10
         read = "select seq_scan from pg_stat_xact_user_tables where relid = 'reactor.jobs'::regclass"
         assert await connection.fetchval(read) == 0
 
 
-async def test_the_end_of_a_job_reads_what_waits_for_it_and_not_all_that_waits(
-    connection: Connection, worker: Worker
-) -> None:
+async def test_the_end_of_a_job_reads_only_its_own_dependants(connection: Connection, worker: Worker) -> None:
     async with connection.transaction():
         await connection.execute("insert into reactor.jobs (job_type) select 'other' from generate_series(1, 10000)")
         await connection.execute(
@@ -42,13 +40,13 @@ async def test_the_end_of_a_job_reads_what_waits_for_it_and_not_all_that_waits(
     read = "select idx_tup_fetch from pg_stat_xact_user_tables where relid = 'reactor.jobs'::regclass"
     async with connection.transaction():
         before = await connection.fetchval(read)
-        assert await turn(connection, worker) == 1
+        assert await claim_and_settle(connection, worker) == 1
         assert await connection.fetchval(read) - before < 200
-        assert await turn(connection, worker) == 1, "what waited for it can be taken"
+        assert await claim_and_settle(connection, worker) == 1, "its dependant can be claimed"
 
 
 @pytest.mark.parametrize("is_new", [False, True])
-async def test_an_overview_reads_what_changed_and_not_all_jobs(connection: Connection, is_new: bool) -> None:
+async def test_an_overview_reads_only_changed_jobs(connection: Connection, is_new: bool) -> None:
     await connection.execute("insert into reactor.jobs (job_type) select 'work' from generate_series(1, 20000)")
     await connection.execute("vacuum analyze reactor.jobs")
     cursor = await connection.fetchval("select pg_current_snapshot()")

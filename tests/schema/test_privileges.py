@@ -1,4 +1,4 @@
-"""Roles: producers can do what the contract says and nothing else; no function can be turned against its owner."""
+"""Roles: producers can do what the contract allows and nothing else; no function can be abused."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,7 +19,7 @@ from reactor.outcome import Completed, Ending
 
 @asynccontextmanager
 async def acting_as(connection: Connection, role: str) -> AsyncIterator[str]:
-    """A login of its own, member of the role, with its session."""
+    """A session of a new login role that is a member of the role."""
     name = f"reactor_test_{uuid4().hex[:8]}"
     await connection.execute(f"create role {name} in role {role}")
     await connection.execute(f"set session authorization {name}")
@@ -94,13 +94,13 @@ DENIED = [
 
 
 @pytest.mark.parametrize("statement", ALLOWED)
-async def test_a_producer_may(connection: Connection, statement: str) -> None:
+async def test_a_producer_may_do_what_the_contract_allows(connection: Connection, statement: str) -> None:
     async with acting_as(connection, "reactor_producer"):
         await connection.execute(statement)
 
 
 @pytest.mark.parametrize("statement", DENIED)
-async def test_a_producer_may_not(connection: Connection, statement: str) -> None:
+async def test_a_producer_may_not_do_anything_else(connection: Connection, statement: str) -> None:
     await connection.execute("insert into reactor.jobs (job_type, payload) values ('a', '{\"secret\": 1}')")
     async with acting_as(connection, "reactor_producer"):
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
@@ -108,7 +108,7 @@ async def test_a_producer_may_not(connection: Connection, statement: str) -> Non
                 await connection.execute(statement)
 
 
-async def test_a_producer_may_insert_a_dag_of_its_own(connection: Connection) -> None:
+async def test_a_producer_may_insert_a_dag(connection: Connection) -> None:
     async with acting_as(connection, "reactor_producer"):
         async with connection.transaction():
             ids = [
@@ -126,17 +126,18 @@ async def test_a_producer_may_insert_a_dag_of_its_own(connection: Connection) ->
         assert [r["state"] for r in states] == ["pending", "waiting", "waiting"]
 
 
-async def test_a_producer_can_not_make_anothers_job_wait(connection: Connection) -> None:
+async def test_a_producer_can_not_add_dependencies_to_the_job_of_another(connection: Connection) -> None:
     await connection.execute("insert into reactor.jobs (job_type) values ('a'), ('b')")
     async with acting_as(connection, "reactor_producer"):
         with pytest.raises(asyncpg.ObjectNotInPrerequisiteStateError):
             await connection.execute("insert into reactor.dependencies (job_id, depends_on) values (1, 2)")
 
 
-async def test_a_producer_can_not_touch_a_job_that_came_after_its_transaction_began(
+async def test_a_producer_can_not_change_a_job_that_is_newer_than_its_transaction(
     database: str, connection: Connection
 ) -> None:
-    """It lets somebody's parked job out by ending its own of that scope, and then tries to make it wait."""
+    """It releases another producer's parked job by ending its own job of that scope, and then tries to add a
+    dependency."""
     worker = Worker("pod", {"a": 3})
     await register_worker(connection, worker, 60)
     failed = await connection.fetchval("insert into reactor.jobs (job_type) values ('x') returning id")
@@ -192,7 +193,7 @@ async def test_a_worker_may_run_jobs_and_not_change_the_schema(connection: Conne
                 await connection.execute(statement)
 
 
-async def test_a_viewer_may_look_at_everything_and_touch_nothing(connection: Connection) -> None:
+async def test_a_viewer_may_read_everything_and_change_nothing(connection: Connection) -> None:
     async with acting_as(connection, "reactor_viewer"):
         for table in (
             "jobs",
@@ -224,7 +225,7 @@ async def test_every_function_with_its_owners_rights_has_a_pinned_search_path(co
     assert definers >= 5
 
 
-async def test_no_function_is_everybodys(connection: Connection) -> None:
+async def test_no_function_is_executable_by_public(connection: Connection) -> None:
     public = await connection.fetch(
         "select p.proname from pg_proc p "
         "cross join lateral aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a "
@@ -234,7 +235,7 @@ async def test_no_function_is_everybodys(connection: Connection) -> None:
 
 
 async def test_a_hijacked_search_path_gains_nothing(connection: Connection) -> None:
-    """A producer puts its own functions and operators before the system's, and inserts: none of them is called."""
+    """A producer puts its own functions and operators before the system's and inserts a job: none of them is called."""
     await connection.execute("create schema trap; grant all on schema trap to public")
     async with acting_as(connection, "reactor_producer"):
         for name, arguments, answer in (
@@ -297,12 +298,12 @@ async def test_up_down_up_leaves_the_same_schema(database: str, connection: Conn
     assert [tuple(r) for r in await connection.fetch(SCHEMA)] == before
 
 
-async def test_every_table_and_column_of_jobs_explains_itself(connection: Connection) -> None:
-    silent = await connection.fetch(
+async def test_every_table_and_every_column_of_jobs_has_a_comment(connection: Connection) -> None:
+    without_comment = await connection.fetch(
         "select c.relname, a.attname from pg_class c join pg_attribute a on a.attrelid = c.oid "
         "where c.oid = 'reactor.jobs'::regclass and a.attnum > 0 and not a.attisdropped "
         "and col_description(c.oid, a.attnum) is null union all "
         "select c.relname, null from pg_class c where c.relnamespace = 'reactor'::regnamespace and c.relkind = 'r' "
         "and c.relname <> 'alembic_version' and obj_description(c.oid) is null"
     )
-    assert [tuple(r) for r in silent] == []
+    assert [tuple(r) for r in without_comment] == []

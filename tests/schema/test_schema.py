@@ -186,8 +186,8 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-async def test_the_comparison_notices(connection: Connection, change: str) -> None:
-    """Or the test above would prove nothing."""
+async def test_the_comparison_detects_any_difference(connection: Connection, change: str) -> None:
+    """Otherwise the test above would prove nothing."""
     before = await catalog(connection)
     await connection.execute("set role reactor_owner")
     await connection.execute(change)
@@ -195,7 +195,7 @@ async def test_the_comparison_notices(connection: Connection, change: str) -> No
     assert CHANGES[change] in {kind for kind, _ in difference(before, await catalog(connection))}
 
 
-async def test_migrating_down_leaves_nothing_but_alembics_table(database: str, connection: Connection) -> None:
+async def test_a_downgrade_leaves_only_alembics_table(database: str, connection: Connection) -> None:
     await migrate_down(database, "base")
     left = await connection.fetch(
         "select oid::regclass::text as name from pg_class where relnamespace = 'reactor'::regnamespace"
@@ -275,7 +275,7 @@ def test_a_new_revision_has_what_changed_since_the_last_one(copies: tuple[Path, 
     assert files == copied | {"up.sql", "down.sql", "schema.sha256"}
     up = (revision / "up.sql").read_text()
     assert "EDIT IT before you commit" in up
-    # A table can't be created twice: its copy is for the author, and not run before.
+    # A table can't be created twice: its copy is for the author to edit, and is not run.
     assert re.findall(r"^\\ir (\S+)$", up, re.MULTILINE) == ["functions/claim.sql", "privileges.sql"]
     assert "-- \\ir tables/jobs.sql" in up
     with pytest.raises(SystemExit, match="has not changed since revision 0002"):
@@ -284,8 +284,8 @@ def test_a_new_revision_has_what_changed_since_the_last_one(copies: tuple[Path, 
         freeze.refresh(schema, versions)
 
 
-async def test_a_new_revision_of_functions_runs_as_it_is(database: str, connection: Connection) -> None:
-    """What the generated up.sql includes without being edited."""
+async def test_a_new_revision_of_functions_runs_unedited(database: str, connection: Connection) -> None:
+    """The generated up.sql includes the functions that changed."""
     await connection.execute("set role reactor_owner")
     for name in freeze.order(SCHEMA):
         if name.startswith(freeze.RUNNABLE):

@@ -51,7 +51,7 @@ async def test_a_final_outcome_is_written_with_its_time(
     message: str,
     row: Row,
 ) -> None:
-    """D6, D7: the attempt_id stays, so that a lost reply can be told from a lost job."""
+    """D6, D7: the attempt_id stays, to distinguish a lost reply from a lost job."""
     job = await running(connection, worker)
     assert await settle(connection, [Ending(job.id, job.attempt_id, outcome)]) == {job.id: JobState(state)}
     after = await row(job.id)
@@ -61,7 +61,7 @@ async def test_a_final_outcome_is_written_with_its_time(
     assert await attempts(connection, job.id) == []
 
 
-async def test_an_error_is_tried_again_until_the_attempts_are_used_up(
+async def test_a_job_is_retried_after_errors_until_its_attempts_are_used_up(
     connection: Connection, worker: Worker, row: Row
 ) -> None:
     """P6"""
@@ -79,7 +79,7 @@ async def test_an_error_is_tried_again_until_the_attempts_are_used_up(
     assert await attempts(connection, job.id) == [(1, "error", "boom")]
 
 
-async def test_snoozing_costs_no_attempt(connection: Connection, worker: Worker, row: Row) -> None:
+async def test_a_snooze_is_not_charged(connection: Connection, worker: Worker, row: Row) -> None:
     job = await running(connection, worker)
     await settle(connection, [Ending(job.id, job.attempt_id, Snoozed(60, "waiting for the file"))])
     after = await row(job.id)
@@ -87,10 +87,10 @@ async def test_snoozing_costs_no_attempt(connection: Connection, worker: Worker,
     assert after["run_after"] is not None
 
 
-async def test_many_outcomes_are_one_statement_and_stale_ones_are_left_out(
+async def test_one_statement_writes_many_outcomes_and_skips_stale_ones(
     connection: Connection, worker: Worker, row: Row
 ) -> None:
-    """F6, F7: what does not come back was not the attempt's to write."""
+    """F6, F7: stale attempts are missing in the result."""
     jobs = [await running(connection, worker) for _ in range(4)]
     outcomes: list[Outcome] = [Completed(), Failed("x"), Errored("y"), Completed()]
     endings = [Ending(j.id, j.attempt_id, o) for j, o in zip(jobs, outcomes, strict=True)]
@@ -119,7 +119,7 @@ async def test_many_outcomes_are_one_statement_and_stale_ones_are_left_out(
         Snoozed(1e30),
     ],
 )
-async def test_an_outcome_that_can_not_be_written_as_it_is_harms_no_other(
+async def test_an_outcome_that_can_not_be_stored_affects_no_other(
     connection: Connection, worker: Worker, outcome: Outcome
 ) -> None:
     odd, plain = [await running(connection, worker) for _ in range(2)]
@@ -132,13 +132,15 @@ async def test_an_outcome_that_can_not_be_written_as_it_is_harms_no_other(
     assert written[odd.id] is (JobState.PENDING if isinstance(outcome, Errored | Snoozed) else JobState.FAILED)
 
 
-async def test_a_text_that_only_looks_like_nul_is_kept(connection: Connection, worker: Worker, row: Row) -> None:
+async def test_a_text_that_only_resembles_nul_is_kept(connection: Connection, worker: Worker, row: Row) -> None:
     job = await running(connection, worker)
     await settle(connection, [Ending(job.id, job.attempt_id, Completed({"x": "\\u0000 \\\\u0000"}))])
     assert (await row(job.id))["state"] == "completed"
 
 
-async def test_of_two_writers_with_one_attempt_one_wins(connection: Connection, worker: Worker, database: str) -> None:
+async def test_an_attempt_is_settled_once_by_two_concurrent_writers(
+    connection: Connection, worker: Worker, database: str
+) -> None:
     job = await running(connection, worker)
     async with connect(database, name="other") as other:
         answers = await asyncio.gather(
@@ -148,7 +150,7 @@ async def test_of_two_writers_with_one_attempt_one_wins(connection: Connection, 
     assert sorted(len(answer) for answer in answers) == [0, 1]
 
 
-async def test_a_release_is_free_but_not_for_ever(connection: Connection, worker: Worker, row: Row) -> None:
+async def test_free_releases_of_a_job_are_limited(connection: Connection, worker: Worker, row: Row) -> None:
     job = await running(connection, worker)
     for _ in range(10):
         held = {job.id: job.attempt_id}
@@ -187,20 +189,20 @@ async def test_a_cancel_takes_the_fence_and_keeps_the_scope_until_the_handler_st
     connection: Connection, worker: Worker, database: str, row: Row
 ) -> None:
     """F6, F12"""
-    told: list[str] = []
+    received: list[str] = []
     async with connect(database, name="listener") as listener:
 
-        def hear(*notification: Any) -> None:
-            told.append(notification[-1])
+        def receive(*notification: Any) -> None:
+            received.append(notification[-1])
 
-        await listener.add_listener("reactor_cancel", hear)
+        await listener.add_listener("reactor_cancel", receive)
         job = await running(connection, worker, scope="table")
         waiting = (await submit_many(connection, [NewJob(job_type="work", scope="table")]))[0].id
         [cancelled] = await connection.fetch(statements.CANCEL, [job.id], "by the operator")
         assert (cancelled["id"], cancelled["was"]) == (job.id, "running")
-        await until(lambda: told)
-        await listener.remove_listener("reactor_cancel", hear)
-    assert str(job.attempt_id) in told[0]
+        await until(lambda: received)
+        await listener.remove_listener("reactor_cancel", receive)
+    assert str(job.attempt_id) in received[0]
     assert await settle(connection, [Ending(job.id, job.attempt_id, Completed())]) == {}
     after = await row(job.id)
     assert (after["state"], after["error"], after["attempt_id"]) == ("cancelled", "by the operator", None)
@@ -211,7 +213,9 @@ async def test_a_cancel_takes_the_fence_and_keeps_the_scope_until_the_handler_st
     assert [job.id for job in await claim(connection, worker, 10)] == [waiting]
 
 
-async def test_cancelling_what_has_not_begun_or_has_ended(connection: Connection, worker: Worker, row: Row) -> None:
+async def test_a_pending_job_can_be_cancelled_and_a_finished_one_can_not(
+    connection: Connection, worker: Worker, row: Row
+) -> None:
     done = await running(connection, worker)
     await settle(connection, [Ending(done.id, done.attempt_id, Completed())])
     [pending] = await submit_many(connection, [NewJob(job_type="work")])
@@ -220,10 +224,10 @@ async def test_cancelling_what_has_not_begun_or_has_ended(connection: Connection
     assert (await row(done.id))["state"] == "completed"
 
 
-async def test_a_dead_workers_jobs_are_put_back_and_a_live_ones_are_not(
+async def test_the_jobs_of_a_dead_worker_are_released_and_those_of_a_live_one_are_not(
     connection: Connection, worker: Worker, row: Row
 ) -> None:
-    """P8, F6: again while attempts are left, else failed; a cancelled one only frees its scope."""
+    """P8, F6: pending while attempts are left, else failed; a cancelled job only frees its scope."""
     dead = Worker("pod-2", {"work": None})
     await register_worker(connection, dead, 600)
     mine = await running(connection, worker)
@@ -243,13 +247,13 @@ async def test_a_dead_workers_jobs_are_put_back_and_a_live_ones_are_not(
     assert await connection.fetchval("select ended_at is not null from reactor.workers where id = $1", dead.id)
 
 
-async def test_a_job_of_a_worker_nobody_knows_is_swept(connection: Connection, worker: Worker) -> None:
+async def test_a_job_of_an_unknown_worker_is_swept(connection: Connection, worker: Worker) -> None:
     job = await running(connection, worker)
     await connection.execute("delete from reactor.workers")
     assert [r["id"] for r in await connection.fetch(statements.SWEEP, 100)] == [job.id]
 
 
-async def test_the_sweeper_and_a_settling_worker_do_not_both_win(
+async def test_either_the_sweeper_or_the_settling_worker_ends_an_attempt(
     connection: Connection, worker: Worker, database: str
 ) -> None:
     async with connect(database, name="sweeper") as sweeper:
@@ -267,7 +271,7 @@ async def test_the_sweeper_and_a_settling_worker_do_not_both_win(
 async def test_a_heartbeat_that_has_not_committed_yet_keeps_its_worker_alive(
     connection: Connection, worker: Worker, database: str
 ) -> None:
-    """A slow commit (a stalled disk, a synchronous standby) outlasts the lease; the worker was told that it lives."""
+    """A slow commit (a stalled disk, a synchronous standby) outlasts the lease. The worker considers it renewed."""
     job = await running(connection, worker)
     async with connect(database, name="worker") as own, own.transaction():
         assert await heartbeat(own, worker.id, 60)
@@ -278,14 +282,14 @@ async def test_a_heartbeat_that_has_not_committed_yet_keeps_its_worker_alive(
             assert await clock.fetch(statements.RECOVER, job.id) == []
 
 
-async def test_an_expired_lease_is_swept_once_it_is_buried(
+async def test_an_expired_worker_is_swept_when_its_row_is_not_locked(
     connection: Connection, worker: Worker, database: str
 ) -> None:
     job = await running(connection, worker)
     await connection.execute("update reactor.workers set lease_until = clock_timestamp() - interval '1 s'")
     async with connect(database, name="other") as other, other.transaction():
         await other.execute("select from reactor.workers for update")
-        assert await connection.fetch(statements.SWEEP, 10) == [], "somebody has the worker's row"
+        assert await connection.fetch(statements.SWEEP, 10) == [], "the worker's row is locked"
     assert [r["id"] for r in await connection.fetch(statements.SWEEP, 10)] == [job.id]
 
 
@@ -300,8 +304,8 @@ async def test_recover_takes_a_job_from_a_dead_worker_only(connection: Connectio
     assert await connection.fetch(statements.RECOVER, job.id) == []
 
 
-async def test_a_heartbeat_tells_what_the_worker_holds(connection: Connection, worker: Worker) -> None:
-    """F8: and never touches the jobs."""
+async def test_a_heartbeat_returns_the_attempts_that_the_worker_holds(connection: Connection, worker: Worker) -> None:
+    """F8: it never writes to jobs."""
     jobs = [await running(connection, worker) for _ in range(3)]
     before = await connection.fetch("select changed from reactor.jobs order by id")
     assert await heartbeat(connection, worker.id, 60)
@@ -309,7 +313,7 @@ async def test_a_heartbeat_tells_what_the_worker_holds(connection: Connection, w
     assert await connection.fetch("select changed from reactor.jobs order by id") == before
 
 
-async def test_due_jobs_are_promoted_and_the_next_alarm_is_told(connection: Connection, worker: Worker) -> None:
+async def test_due_jobs_are_promoted_and_the_next_due_time_is_returned(connection: Connection, worker: Worker) -> None:
     """P6"""
     ids = [s.id for s in await submit_many(connection, [NewJob(job_type="work") for _ in range(3)])]
     await connection.execute(
@@ -326,14 +330,14 @@ async def test_due_jobs_are_promoted_and_the_next_alarm_is_told(connection: Conn
     assert [job.id for job in await claim(connection, worker, 10)] == ids[:2]
 
 
-async def test_a_job_that_never_comes_due_does_not_stop_the_promoter(connection: Connection) -> None:
+async def test_a_job_that_is_never_due_does_not_stop_promotion(connection: Connection) -> None:
     await connection.execute("insert into reactor.jobs (job_type, run_after) values ('work', 'infinity')")
     promoted = await connection.fetchrow(statements.PROMOTE_DUE, 10)
     assert promoted
     assert (promoted["moved"], promoted["next_in_seconds"]) == (0, None)
 
 
-async def test_retrying_by_hand_starts_a_new_run(connection: Connection, worker: Worker, row: Row) -> None:
+async def test_an_operators_retry_starts_a_new_run(connection: Connection, worker: Worker, row: Row) -> None:
     job = await running(connection, worker, max_attempts=1)
     await settle(connection, [Ending(job.id, job.attempt_id, Errored("boom"))])
     assert [tuple(r) for r in await connection.fetch(statements.RETRY, [job.id])] == [(job.id, "pending")]
@@ -344,7 +348,7 @@ async def test_retrying_by_hand_starts_a_new_run(connection: Connection, worker:
     assert await claim_one(connection, worker, job.id)
 
 
-async def test_a_retried_job_whose_key_was_taken_goes_without(connection: Connection, row: Row) -> None:
+async def test_a_retried_job_loses_a_key_that_was_taken(connection: Connection, row: Row) -> None:
     [first] = await submit_many(connection, [NewJob(job_type="work", idempotency_key="k")])
     await connection.fetch(statements.CANCEL, [first.id], "no")
     [second] = await submit_many(connection, [NewJob(job_type="work", idempotency_key="k")])
@@ -353,12 +357,12 @@ async def test_a_retried_job_whose_key_was_taken_goes_without(connection: Connec
     assert (await row(first.id))["idempotency_key"] is None
 
 
-async def test_cancelling_parked_jobs_while_their_scope_moves_on_never_deadlocks(
+async def test_cancelling_parked_jobs_of_a_scope_in_use_never_deadlocks(
     connection: Connection, worker: Worker, database: str
 ) -> None:
     async with connect(database, name="operator") as operator:
-        for turn in range(60):
-            jobs = await submit_many(connection, [NewJob(job_type="work", scope=f"s{turn}") for _ in range(4)])
+        for round_number in range(60):
+            jobs = await submit_many(connection, [NewJob(job_type="work", scope=f"s{round_number}") for _ in range(4)])
             [job] = await claim(connection, worker, 10)
             await asyncio.gather(
                 settle(connection, [Ending(job.id, job.attempt_id, Completed())]),

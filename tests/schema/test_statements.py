@@ -15,12 +15,12 @@ from tests.support.jobs import Row
 
 ALL = {name: sql for name, sql in vars(statements).items() if name.isupper()}
 
-# What may touch a running job without naming its attempt, and why that is right.
+# Statements that may change a running job without its attempt_id, with the reason.
 NOT_AN_ATTEMPTS = {
     "CANCEL": "an operator's: takes the job from whichever attempt has it",
 }
 
-# What each type of parameter is given: the running job's id, and an attempt and a worker that are not its own.
+# Arguments by type: the running job's id, and an attempt and a worker that are not its own.
 STRANGER = UUID("99999999-9999-9999-9999-999999999999")
 
 
@@ -59,7 +59,7 @@ async def running(connection: Connection, row: Row) -> dict[str, Any]:
     await register_worker(connection, worker, 60)
     job_id = await connection.fetchval("insert into reactor.jobs (job_type, scope) values ('work', 's') returning id")
     assert await claim_one(connection, worker, job_id)
-    # Named as the texts that statements are given below.
+    # With the names that statements get as texts below.
     await connection.execute(
         "insert into reactor.steps (job_id, name, position) values ($1, 'completed', 0), ($1, 'released', 1)", job_id
     )
@@ -83,7 +83,7 @@ async def test_a_stale_attempt_changes_nothing(
     assert await steps(connection) == before
 
 
-async def test_those_that_are_exempt_do_take_the_job(connection: Connection, running: dict[str, Any], row: Row) -> None:
+async def test_the_exempt_statements_change_the_job(connection: Connection, running: dict[str, Any], row: Row) -> None:
     for name in NOT_AN_ATTEMPTS:
         prepared = await connection.prepare(ALL[name])
         await prepared.fetch(*(stale_argument(p, running["id"]) for p in prepared.get_parameters()))
@@ -91,8 +91,8 @@ async def test_those_that_are_exempt_do_take_the_job(connection: Connection, run
     assert (after["state"], after["attempt_id"]) == ("cancelled", None)
 
 
-async def test_the_right_attempt_does_change_it(connection: Connection, running: dict[str, Any], row: Row) -> None:
-    """Or the test above would prove nothing."""
+async def test_the_current_attempt_changes_the_job(connection: Connection, running: dict[str, Any], row: Row) -> None:
+    """Otherwise the test above would prove nothing."""
     for name in ("PLAN_STEPS", "RECORD_STEPS", "REPORT_PROGRESS", "SETTLE"):
         before = await row(running["id"]), await steps(connection)
         prepared = await connection.prepare(ALL[name])

@@ -1,4 +1,4 @@
-"""What autoscalers ask: how much there is to do, whether or not anybody is there to do it."""
+"""The workload that autoscalers query, with or without running pods."""
 
 from typing import Any
 from uuid import uuid4
@@ -28,7 +28,7 @@ async def insert(connection: Connection, n: int = 1, columns: str = "job_type", 
     await connection.execute(f"insert into reactor.jobs ({columns}) select {values} from generate_series(1, {n})")
 
 
-async def test_due_and_running_jobs_are_wanted_and_nothing_else(connection: Connection, worker: Worker) -> None:
+async def test_due_and_running_jobs_are_the_workload(connection: Connection, worker: Worker) -> None:
     """F3."""
     assert await wanted(connection) == 0
     await insert(connection, 5)
@@ -47,10 +47,10 @@ async def test_due_and_running_jobs_are_wanted_and_nothing_else(connection: Conn
     assert await wanted(connection) == 8
 
 
-async def test_a_scheduled_job_that_is_due_is_wanted_although_no_pod_was_there_to_move_it(
+async def test_a_due_scheduled_job_counts_before_a_pod_promotes_it(
     connection: Connection,
 ) -> None:
-    """Scaled to zero, nobody promotes: the autoscaler has to see it."""
+    """When scaled to zero, no pod promotes jobs: the autoscaler has to see them."""
     await insert(connection, 2, "job_type, run_after", "'work', now() + interval '1 h'")
     assert await wanted(connection) == 0
     assert (await workload(connection))["next_at"] is not None
@@ -60,14 +60,16 @@ async def test_a_scheduled_job_that_is_due_is_wanted_although_no_pod_was_there_t
     assert 60 <= found["oldest_due_seconds"] < 80
 
 
-async def test_parked_jobs_are_not_wanted_since_no_pod_could_take_them(connection: Connection, worker: Worker) -> None:
+async def test_parked_jobs_do_not_count_since_no_pod_can_claim_them(connection: Connection, worker: Worker) -> None:
     await insert(connection, 4, "job_type, scope", "'work', 's'")
     await claim(connection, worker, 10)
     found = await workload(connection)
     assert [found[name] for name in ("due", "running", "parked", "wanted")] == [0, 1, 3, 1]
 
 
-async def test_a_paused_queue_and_a_drain_want_only_what_runs(connection: Connection, worker: Worker) -> None:
+async def test_only_running_jobs_of_a_paused_queue_or_during_a_drain_count(
+    connection: Connection, worker: Worker
+) -> None:
     await insert(connection, 5)
     await claim(connection, worker, 1)
     await connection.execute("insert into reactor.queues (name, paused) values ('default', true)")
@@ -78,7 +80,7 @@ async def test_a_paused_queue_and_a_drain_want_only_what_runs(connection: Connec
     assert await wanted(connection) == 1
 
 
-async def test_a_queue_with_a_limit_wants_no_more_than_that(connection: Connection, worker: Worker) -> None:
+async def test_a_queue_counts_at_most_its_limit(connection: Connection, worker: Worker) -> None:
     await insert(connection, 5)
     await insert(connection, 5, "job_type", "'another'")
     await claim(connection, worker, 2)
@@ -92,8 +94,8 @@ async def test_a_queue_with_a_limit_wants_no_more_than_that(connection: Connecti
     assert await wanted(connection) == 2, "what runs, runs"
 
 
-async def test_a_due_schedule_shows_beside_the_jobs(connection: Connection) -> None:
-    """Its job is inserted by a pod: a long-running one, so not part of what a pod that runs once is wanted for."""
+async def test_a_due_schedule_is_shown_separately(connection: Connection) -> None:
+    """A pod inserts its job, but not one with --once, so it is not part of the workload of such pods."""
     await connection.execute(
         "insert into reactor.schedules (name, job_type, every) values ('s', 'work', interval '1 h')"
     )
@@ -104,9 +106,9 @@ async def test_a_due_schedule_shows_beside_the_jobs(connection: Connection) -> N
     assert await workload(connection) == {}
 
 
-async def test_counting_ends_somewhere(connection: Connection) -> None:
-    """So that the answer is quick when it matters most."""
-    await connection.execute("set session_replication_role = replica")  # without the triggers, which take their time
+async def test_counting_stops_at_a_limit(connection: Connection) -> None:
+    """The query stays fast when many jobs are waiting."""
+    await connection.execute("set session_replication_role = replica")  # without the triggers, which are slow
     await insert(connection, 100_010)
     assert (await workload(connection))["due"] == 100_000
 
@@ -118,20 +120,20 @@ async def test_finished_jobs_are_not_read(connection: Connection, worker: Worker
     await connection.execute("analyze reactor.jobs")
     async with connection.transaction():
         read = "select seq_scan from pg_stat_xact_user_tables where relid = 'reactor.jobs'::regclass"
-        before = await connection.fetchval(read)  # what this session did, and has not reported yet, counts too
+        before = await connection.fetchval(read)  # including what this session has not reported to the statistics yet
         assert await wanted(connection) == 10
         assert await connection.fetchval(read) == before
 
 
 @pytest.mark.parametrize("role", ["reactor_worker", "reactor_viewer"])
-async def test_workers_and_viewers_may_ask(connection: Connection, role: str) -> None:
+async def test_workers_and_viewers_may_query_the_workload(connection: Connection, role: str) -> None:
     await insert(connection, 3)
     async with connection.transaction():
         await connection.execute(f"set local role {role}")
         assert await wanted(connection) == 3
 
 
-async def test_a_role_for_the_autoscaler_needs_nothing_but_the_view(connection: Connection) -> None:
+async def test_a_role_for_the_autoscaler_needs_only_the_view(connection: Connection) -> None:
     await insert(connection, 3)
     role = f"reactor_test_{uuid4().hex[:8]}"
     transaction = connection.transaction()

@@ -10,7 +10,7 @@ Events = list[MutableMapping[str, Any]]
 
 
 def whole_lines(file: Path) -> list[str]:
-    """Without the one that is still being written."""
+    """Without a line that is still being written."""
     return [line for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 

@@ -22,7 +22,7 @@ def clean_environment() -> dict[str, str]:
 
 
 def build_wheel(folder: Path) -> Path:
-    """From the source distribution, so that what that one lacks is missed."""
+    """From the source distribution, so that a file that is missing there is missing here too."""
     run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", folder, cwd=ROOT)
     [sdist] = folder.glob("*.tar.gz")
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]

@@ -24,20 +24,20 @@ def seconds(job: Job) -> float:
 
 @register("noop")
 async def noop(job: Job) -> None:
-    mark(job, "began")
+    mark(job, "started")
 
 
 @register("await")
 async def await_(job: Job, ctx: Context) -> None:
-    mark(job, "began")
+    mark(job, "started")
     await asyncio.sleep(seconds(job))
     mark(job, "ended")
 
 
 @register("held")
 async def held(job: Job) -> None:
-    """Ends when the test says so."""
-    mark(job, "began")
+    """Ends when the test creates the file `let-go`."""
+    mark(job, "started")
     while not Path(os.environ["POD_MARKS"]).with_name("let-go").exists():
         await asyncio.sleep(0.01)
 
@@ -45,22 +45,22 @@ async def held(job: Job) -> None:
 @register("block")
 async def block(job: Job) -> None:
     """Blocks the event loop."""
-    mark(job, "began")
+    mark(job, "started")
     time.sleep(seconds(job))  # noqa: ASYNC251
     mark(job, "ended")
 
 
 @register("thread")
 def thread(job: Job, ctx: SyncContext) -> None:
-    mark(job, "began")
+    mark(job, "started")
     time.sleep(seconds(job))
     mark(job, "ended")
 
 
 @register("spin")
 def spin(job: Job) -> None:
-    """Pure Python that never calls anything that waits."""
-    mark(job, "began")
+    """Pure Python that never waits."""
+    mark(job, "started")
     end = time.monotonic() + seconds(job)
     while time.monotonic() < end:
         pass
@@ -69,29 +69,29 @@ def spin(job: Job) -> None:
 
 @register("gil")
 def gil(job: Job) -> None:
-    """C code that holds the interpreter's lock: no other thread of the process runs meanwhile."""
-    mark(job, "began")
+    """C code that holds the interpreter's lock, so that no other thread of the process runs."""
+    mark(job, "started")
     ctypes.PyDLL(None).usleep(int(seconds(job) * 1e6))
     mark(job, "ended")
 
 
 @register("die")
 async def die(job: Job) -> None:
-    mark(job, "began")
-    await asyncio.sleep(0.05)  # the others that were claimed with it have begun, too
+    mark(job, "started")
+    await asyncio.sleep(0.05)  # so that other jobs of the same claim have started
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 @register("exit")
 async def leave(job: Job) -> None:
-    mark(job, "began")
+    mark(job, "started")
     os._exit(3)
 
 
 @register("stuck", timeout_seconds=0.5, backoff=0)
 def stuck(job: Job) -> dict[str, Any] | None:
     """The first attempt does not end; the next ones do."""
-    mark(job, "began")
+    mark(job, "started")
     if job.attempts == 1:
         time.sleep(600)
     return {"pid": os.getpid()}
@@ -99,8 +99,8 @@ def stuck(job: Job) -> dict[str, Any] | None:
 
 @register("hog", timeout_seconds=0.5, backoff=0)
 async def hog(job: Job) -> None:
-    """The first attempt blocks the event loop for ever."""
-    mark(job, "began")
+    """The first attempt blocks the event loop forever."""
+    mark(job, "started")
     if job.attempts == 1:
         time.sleep(600)  # noqa: ASYNC251
 
@@ -120,7 +120,7 @@ async def ledger(job: Job, ctx: Context) -> None:
 @register("slow_ledger", backoff=0.05)
 async def slow_ledger(job: Job, ctx: Context) -> None:
     """Only the first attempt is slow."""
-    mark(job, "began")
+    mark(job, "started")
     async with ctx.transaction() as connection:
         await connection.execute("insert into ledger (job_id) values ($1)", job.id)
         await asyncio.sleep(seconds(job) if job.attempts == 1 else 0)
@@ -145,7 +145,7 @@ async def fan_in(job: Job, ctx: Context) -> dict[str, int]:
 
 @register("forks")
 async def forks(job: Job) -> None:
-    """Leaves a process behind that has everything open that the worker has, in a group of its own if so asked."""
+    """Leaves a process behind that inherits the worker's open files; with `escapes`, in its own process group."""
     first = not Path(os.environ["POD_MARKS"]).exists()
     mark(job, "forks")
     if first and os.fork() == 0:
@@ -159,7 +159,7 @@ async def forks(job: Job) -> None:
 
 @register("simulation")
 async def simulation(job: Job, ctx: Context) -> Summary:
-    """Two models over three days. On the second day one of them does not end, the first time."""
+    """Two models over three days. The first time, one of them does not end on the second day."""
 
     async def run_model(day: int, model: str) -> None:
         mark(job, f"day{day}/{model}")

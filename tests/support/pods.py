@@ -50,7 +50,7 @@ class Pod:
         self.process.send_signal(number)
 
     def kill(self, pid: int | None = None) -> None:
-        """Without a pid, everything at once, as in a power failure."""
+        """Without a pid: the whole pod at once, as in a power failure."""
         for victim in [pid] if pid else [self.process.pid, *self.workers]:
             with suppress(ProcessLookupError):
                 os.kill(victim, signal.SIGKILL)

@@ -29,7 +29,7 @@ class Server:
     def log(self) -> str:
         return self._log_file.read_text()
 
-    def look_for_address(self) -> str:
+    def find_address(self) -> str:
         assert self.process.poll() is None, self.log
         served = (entry["address"] for entry in entries(self._log_file) if entry["event"] == "serving")
         self.address = next(served, "")

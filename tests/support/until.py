@@ -16,9 +16,9 @@ async def until(condition: Callable[..., Any], within_seconds: float = 20) -> An
             answer = await answer
         if answer:
             return answer
-        assert time.monotonic() < deadline, "it did not happen in time"
+        assert time.monotonic() < deadline, "the condition was not met in time"
         await asyncio.sleep(pause)
-        # Polling hard would starve the processes that are to make it happen.
+        # Polling often would starve the processes that the test waits for.
         pause = min(pause * 1.2, 0.05)
 
 
@@ -26,5 +26,5 @@ def wait_until(condition: Callable[[], Any], within_seconds: float = 30) -> None
     """`until` for tests without an event loop."""
     deadline = time.monotonic() + within_seconds
     while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
+        assert time.monotonic() < deadline, "the condition was not met in time"
         time.sleep(0.05)

@@ -50,6 +50,6 @@ class Work:
 
 
 async def three_polls(reactor: Reactor) -> None:
-    """Each would claim a job that may be claimed."""
+    """Waits for three polls, each of which would claim a job that can be claimed."""
     polls = reactor.counts.polls
     await until(lambda: reactor.counts.polls >= polls + 3)

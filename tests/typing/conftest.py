@@ -1,3 +1,3 @@
-"""The project is material for type checkers, and is not run."""
+"""The project is input for type checkers, and is not run."""
 
 collect_ignore = ["project"]

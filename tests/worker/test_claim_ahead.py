@@ -1,4 +1,4 @@
-"""How many jobs a claim asks for, from how fast handlers are."""
+"""The number of jobs per claim depends on the speed of handlers."""
 
 import asyncio
 from typing import Any

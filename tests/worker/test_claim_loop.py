@@ -1,4 +1,4 @@
-"""The claim loop: what wakes it, and that nothing is missed while it is busy."""
+"""The claim loop: wake-ups, claims during notifications, stops, drains and limits."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -72,10 +72,10 @@ async def test_a_notification_during_a_claim_triggers_another_claim(
 
         async def insert_another(jobs: list[Job]) -> None:
             if jobs and not late:
-                await asyncio.sleep(0.02)  # the notification of the first job silences others for 10 ms
-                heard = loop.counts.wakes
+                await asyncio.sleep(0.02)  # an insert notifies only if none has for 10 ms
+                wakes = loop.counts.wakes
                 late.append(await insert(producer))
-                await until(lambda: loop.counts.wakes > heard)
+                await until(lambda: loop.counts.wakes > wakes)
 
         after_claims(insert_another)
         await insert(connection)
@@ -99,7 +99,7 @@ async def test_a_row_that_becomes_visible_after_the_claim_is_found_by_a_recheck(
 
         async def insert_silently(jobs: list[Job]) -> None:
             if jobs and not late:
-                await asyncio.sleep(0.15)  # then the last check for scheduled jobs, which claims too, is long over
+                await asyncio.sleep(0.15)  # then the last check for scheduled jobs, which claims too, is over
                 await producer.execute("set session_replication_role = replica")
                 late.append(await insert(producer))
                 await producer.execute("set session_replication_role = origin")
@@ -140,7 +140,7 @@ async def test_a_reconciliation_does_not_release_what_is_being_claimed(
         async def reconcile(jobs: list[Job]) -> None:
             if jobs and not reconciling:
                 reconciling.append(asyncio.create_task(loop.reconciliation.reconcile()))
-                await asyncio.wait(reconciling, timeout=0.3)  # it waits for us, as it should
+                await asyncio.wait(reconciling, timeout=0.3)  # it must wait for the claim
 
         after_claims(reconcile)
         job_id = await insert(connection)
@@ -148,17 +148,17 @@ async def test_a_reconciliation_does_not_release_what_is_being_claimed(
     assert held == [True]
 
 
-async def test_a_stop_while_it_sleeps_ends_it(running: Running, states: list[str]) -> None:
-    """At once, and not when it would have polled."""
+async def test_a_stop_ends_a_sleeping_claim_loop(running: Running, states: list[str]) -> None:
+    """Immediately, and not at the next poll."""
     async with running(poll_seconds=0, reconcile_seconds=3600) as loop:
         await until(lambda: loop.is_at_rest)
         loop.stop()
 
 
-async def test_a_listener_that_connects_makes_it_look(
+async def test_a_claim_follows_each_connect_of_the_listener(
     producer: Connection, running: Running, row: Row, states: list[str]
 ) -> None:
-    """Notifications that were sent while it was not listening did not arrive."""
+    """Notifications sent while it was not connected did not arrive."""
     async with running(poll_seconds=0, reconcile_seconds=3600) as loop:
         await until(lambda: loop.is_at_rest)
         await producer.execute("set session_replication_role = replica")
@@ -172,9 +172,7 @@ async def test_a_listener_that_connects_makes_it_look(
         await until(lambda: has_state(row, job_id, "completed"))
 
 
-async def test_a_scheduled_job_of_which_no_notification_came_is_run(
-    database: str, connection: Connection, row: Row
-) -> None:
+async def test_a_scheduled_job_without_a_notification_is_run(database: str, connection: Connection, row: Row) -> None:
     """Guarantee 1: the poller finds scheduled jobs too."""
     registry = Registry()
 
@@ -208,16 +206,16 @@ async def test_a_notification_while_no_slot_is_free_is_kept_until_one_is(
                 await insert(connection)
         await until(lambda: loop.slots.waiting == 2)
         ahead = 0  # as if handlers had become slow
-        heard = loop.counts.wakes
+        wakes = loop.counts.wakes
         await asyncio.sleep(0.05)  # an insert notifies only if none has for 10 ms
         last = await insert(connection)
-        await until(lambda: loop.counts.wakes > heard)
+        await until(lambda: loop.counts.wakes > wakes)
         await asyncio.sleep(0.1)  # for a claim that must not happen: it would use up the notification
         let_go.set()
         await until(lambda: has_state(row, last, "completed"))
 
 
-async def test_jobs_claimed_while_it_is_being_stopped_do_not_start(
+async def test_jobs_claimed_during_a_stop_do_not_start(
     database: str, connection: Connection, row: Row, registry: Registry, running: Running
 ) -> None:
     started: list[int] = []
@@ -244,12 +242,12 @@ async def test_a_database_that_is_read_only_for_a_while_fails_no_job(
 ) -> None:
     """As after a failover, when the address still leads to the old server."""
     registry = Registry()
-    began: list[int] = []
+    started: list[int] = []
     let_go = asyncio.Event()
 
     @registry.register("work", max_attempts=1)
     async def work(job: Job) -> None:
-        began.append(job.id)
+        started.append(job.id)
         await let_go.wait()
 
     name = await connection.fetchval("select current_database()")
@@ -267,28 +265,26 @@ async def test_a_database_that_is_read_only_for_a_while_fails_no_job(
         await until(lambda: has_ended(row, job_id))
         ended = await row(job_id)
         assert (ended["state"], ended["attempts"], ended["error"]) == ("completed", 1, None)
-        assert began == [job_id]
+        assert started == [job_id]
 
 
-async def test_jobs_end_where_transactions_are_repeatable_read_by_default(
-    database: str, connection: Connection, row: Row
-) -> None:
+async def test_jobs_end_if_repeatable_read_is_the_default(database: str, connection: Connection, row: Row) -> None:
     name = await connection.fetchval("select current_database()")
     await connection.execute(f"alter database {name} set default_transaction_isolation = 'repeatable read'")
     registry = Registry()
-    began: list[int] = []
+    started: list[int] = []
 
     @registry.register("work")
     async def work(job: Job) -> None:
-        began.append(job.id)
+        started.append(job.id)
 
     async with Reactor(database, registry=registry, heartbeat_seconds=0.3, grace_seconds=0):
         job_id = await insert(connection)
         await until(lambda: has_state(row, job_id, "completed"))
-        assert began == [job_id]
+        assert started == [job_id]
 
 
-async def test_while_draining_nothing_new_is_run_and_nothing_is_lost(
+async def test_while_draining_no_job_starts_and_none_is_lost(
     reactor: Reactor, work: Work, connection: Connection, row: Row
 ) -> None:
     running = await insert(connection)

@@ -1,4 +1,4 @@
-"""Running a handler: whatever it returns, raises or does to its thread, its job ends in a state that says so."""
+"""Running a handler: its return value, exception or timeout decides the state of its job."""
 
 import asyncio
 import contextvars
@@ -28,7 +28,7 @@ from tests.support.until import until
 
 
 class Bench:
-    """One registry, one database: submits jobs of the type `work` and runs what is due."""
+    """Submits jobs of the type `work` and runs due jobs."""
 
     def __init__(self, url: str, connection: Connection, registry: Registry) -> None:
         self.url = url
@@ -48,7 +48,7 @@ class Bench:
         return dict(found)
 
     async def ran(self, payload: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
-        """The row of a new job after all is done."""
+        """Submits a job, runs all due jobs, and returns the row of the new one."""
         job_id = await self.submit(payload, **options)
         await self.run()
         return await self.row(job_id)
@@ -59,13 +59,13 @@ def bench(database: str, connection: Connection, registry: Registry) -> Bench:
     return Bench(database, connection, registry)
 
 
-# Whether it is run at all
+# Jobs that can't be run
 
 
-async def test_a_job_without_a_handler_is_logged_and_left_alone(
+async def test_a_job_without_a_handler_is_logged_and_not_claimed(
     bench: Bench, registry: Registry, running: Running, events: Events
 ) -> None:
-    """D2: also when it is asked for by its id; a row without a type (D14) as well."""
+    """D2: also by run_job, and a row without a type (D14)."""
 
     @registry.register("work")
     async def work() -> None: ...
@@ -74,41 +74,41 @@ async def test_a_job_without_a_handler_is_logged_and_left_alone(
     adopted = await bench.connection.fetchval("insert into reactor.jobs (job_type) values (null) returning id")
     before = [await bench.row(job_id) for job_id in (unknown, adopted)]
     await bench.run()
-    async with running() as runner:
-        assert await runner.run_job(unknown) is None
-        assert await runner.run_job(adopted) is None
-        assert await runner.run_job(987654321) is None
+    async with running() as loop:
+        assert await loop.run_job(unknown) is None
+        assert await loop.run_job(adopted) is None
+        assert await loop.run_job(987654321) is None
     assert [await bench.row(job_id) for job_id in (unknown, adopted)] == before
-    told = [(e["event"], e["job_type"]) for e in events if "handler for" in e["event"]]
-    assert ("no live pod has a handler for these jobs", "unheard.of") in told
-    assert ("no handler for this job", "unheard.of") in told
-    assert ("no handler for this job", None) in told
+    caught = [(e["event"], e["job_type"]) for e in events if "handler for" in e["event"]]
+    assert ("no live pod has a handler for these jobs", "unheard.of") in caught
+    assert ("no handler for this job", "unheard.of") in caught
+    assert ("no handler for this job", None) in caught
 
 
 async def test_a_job_of_another_worker_is_not_run(
     bench: Bench, registry: Registry, running: Running, worker: Worker
 ) -> None:
-    """P3: a claim that fails is silent, and the result can't be overlooked."""
+    """P3: a failed claim changes nothing and returns None."""
     calls: list[int] = []
 
     @registry.register("work")
     async def work(job: Job) -> None:
         calls.append(job.id)
 
-    async with running("none of these") as runner:
+    async with running("none of these") as loop:
         taken, free = await bench.submit(), await bench.submit()
         claimed = await claim_one(bench.connection, worker, taken)
         assert claimed
-        assert await runner.run_job(taken) is None
-        assert await runner.run_job(free) is JobState.COMPLETED
-        assert await runner.run_job(free) is None, "it is done"
+        assert await loop.run_job(taken) is None
+        assert await loop.run_job(free) is JobState.COMPLETED
+        assert await loop.run_job(free) is None, "it is done"
     assert calls == [free]
     after = await bench.row(taken)
     assert (after["attempt_id"], after["attempts"], after["locked_by"]) == (claimed.attempt_id, 1, "pod-1")
 
 
 async def test_run_job_returns_the_state_of_the_job(bench: Bench, registry: Registry, running: Running) -> None:
-    """D2: in the way that every job is run; the caller gets the state in which that left it."""
+    """D2: it is run like every other job."""
 
     @registry.register("work", backoff=60)
     async def work(job: Job) -> Partial:
@@ -116,18 +116,18 @@ async def test_run_job_returns_the_state_of_the_job(bench: Bench, registry: Regi
             raise ValueError
         return Partial({"attempt": job.attempts})
 
-    async with running("none of these") as runner:
-        assert await runner.run_job(await bench.submit()) is JobState.PARTIAL
+    async with running("none of these") as loop:
+        assert await loop.run_job(await bench.submit()) is JobState.PARTIAL
         fails = await bench.submit({"fail": True})
-        assert await runner.run_job(fails) is JobState.PENDING
-        assert await runner.run_job(fails) is None, "it is not due"
+        assert await loop.run_job(fails) is JobState.PENDING
+        assert await loop.run_job(fails) is None, "it is not due"
 
 
 async def _is(bench: Bench, job_id: int, state: str) -> bool:
     return bool((await bench.row(job_id))["state"] == state)
 
 
-# How it ends
+# Outcomes
 
 
 async def test_the_return_value_is_the_result(bench: Bench, registry: Registry) -> None:
@@ -144,7 +144,7 @@ async def test_the_return_value_is_the_result(bench: Bench, registry: Registry) 
     assert after["locked_by"] == "test"
 
 
-async def test_an_error_is_tried_again_after_a_while_and_then_fails_the_job(bench: Bench, registry: Registry) -> None:
+async def test_a_job_is_retried_after_errors_and_then_fails(bench: Bench, registry: Registry) -> None:
     """D6, D7: started_at is that of the first attempt, locked_at that of the newest."""
 
     @registry.register("work", max_attempts=2, backoff=60)
@@ -167,7 +167,7 @@ async def test_an_error_is_tried_again_after_a_while_and_then_fails_the_job(benc
     assert last["finished_at"] > last["locked_at"]
 
 
-async def test_the_jobs_own_number_of_attempts_wins(bench: Bench, registry: Registry) -> None:
+async def test_max_attempts_of_the_job_override_those_of_the_handler(bench: Bench, registry: Registry) -> None:
     @registry.register("work", max_attempts=5, backoff=0)
     async def work() -> None:
         raise ValueError
@@ -299,10 +299,10 @@ class Unserializable(BaseModel):
     ],
     ids=lambda returned: type(returned).__name__,
 )
-async def test_a_result_that_can_not_be_stored_harms_no_other_job(
+async def test_a_result_that_can_not_be_stored_affects_no_other_job(
     bench: Bench, registry: Registry, returned: object
 ) -> None:
-    """They are settled in one batch. Running it again would give the same, so it is not run again."""
+    """They are settled in one batch. The job is not retried, since the result would be the same."""
     together = asyncio.Barrier(3)
 
     @registry.register("odd")
@@ -369,7 +369,7 @@ async def test_a_job_that_failed_because_of_its_result_has_no_children(bench: Be
 
 
 class Abort(BaseException):
-    """As pytest's own outcomes are: not an Exception."""
+    """Not an Exception, like the outcomes of pytest."""
 
 
 @pytest.mark.parametrize(
@@ -385,7 +385,7 @@ class Abort(BaseException):
     ids=lambda error: type(error).__name__,
 )
 @pytest.mark.parametrize("in_thread", [False, True])
-async def test_not_even_an_exit_gets_past_the_attempt(
+async def test_exit_exceptions_end_only_the_attempt(
     bench: Bench, registry: Registry, raises: BaseException, in_thread: bool
 ) -> None:
     def threaded() -> None:
@@ -405,7 +405,7 @@ async def test_not_even_an_exit_gets_past_the_attempt(
 
 @pytest.mark.parametrize("in_thread", [False, True])
 async def test_a_handler_that_cancels_itself_has_failed(bench: Bench, registry: Registry, in_thread: bool) -> None:
-    """Taken for a cancellation of ours, it would be left running for ever."""
+    """If it were considered a cancellation by the worker, the job would stay running forever."""
 
     def threaded() -> None:
         raise Cancelled("by myself")
@@ -450,7 +450,7 @@ async def test_a_payload_is_given_as_its_model(bench: Bench, registry: Registry)
 
 
 @pytest.mark.parametrize("in_thread", [False, True])
-async def test_a_payload_that_does_not_fit_fails_for_good_naming_the_field(
+async def test_an_invalid_payload_fails_permanently_and_names_the_field(
     bench: Bench, registry: Registry, in_thread: bool
 ) -> None:
     called: list[bool] = []
@@ -471,8 +471,8 @@ async def test_a_payload_that_does_not_fit_fails_for_good_naming_the_field(
 # Threads
 
 
-async def test_a_plain_function_runs_in_a_thread_of_its_own(bench: Bench, registry: Registry) -> None:
-    """Two of them at once, each waiting for the other, beside an event loop that is not blocked."""
+async def test_each_plain_function_runs_in_its_own_thread(bench: Bench, registry: Registry) -> None:
+    """Two of them wait for each other, and the event loop is not blocked."""
     both = threading.Barrier(2, timeout=10)
 
     @registry.register("work")
@@ -508,7 +508,7 @@ async def test_a_thread_sees_the_context_variables_of_its_attempt(bench: Bench, 
     assert tenant.get("") == ""
 
 
-# What surrounds it
+# Hooks, resources and logs
 
 
 async def test_hooks_see_each_attempt_and_its_error_in_order(bench: Bench, registry: Registry) -> None:
@@ -565,7 +565,7 @@ async def test_a_hook_can_not_hide_how_the_handler_ended(
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_hook_that_breaks_fails_the_attempt_and_no_other(bench: Bench, registry: Registry, when: str) -> None:
+async def test_a_hook_that_raises_fails_only_its_attempt(bench: Bench, registry: Registry, when: str) -> None:
     @registry.around
     async def breaks(job: Job, ctx: Context) -> AsyncIterator[None]:
         if job.job_type == "work" and when == "before":
@@ -611,7 +611,9 @@ async def test_shared_resources_are_opened_once_and_closed_in_reverse(bench: Ben
     assert seen == ["open pool", "open client", "P", "P", "P", "close client", "close pool"]
 
 
-async def test_a_handlers_log_carries_its_jobs_ids(bench: Bench, registry: Registry, events: Events) -> None:
+async def test_log_entries_of_a_handler_have_its_job_id_and_attempt_id(
+    bench: Bench, registry: Registry, events: Events
+) -> None:
     @registry.register("work")
     def work(ctx: SyncContext) -> None:
         ctx.log.info("hello", name="world")
@@ -625,7 +627,7 @@ async def test_a_handlers_log_carries_its_jobs_ids(bench: Bench, registry: Regis
 # Progress
 
 
-async def test_progress_is_seen_by_others_when_the_call_returns(bench: Bench, registry: Registry) -> None:
+async def test_progress_is_committed_when_the_call_returns(bench: Bench, registry: Registry) -> None:
     seen: list[tuple[float | None, str | None]] = []
 
     @registry.register("work")
@@ -692,7 +694,7 @@ async def test_progress_of_a_job_that_was_taken_stops_the_handler(
 async def test_a_locked_row_does_not_delay_progress_of_others(
     bench: Bench, registry: Registry, database: str, connection: Connection
 ) -> None:
-    """An operator's open transaction on one job must not stop all the jobs of a worker."""
+    """An operator's open transaction on one job must not stop the other jobs of a worker."""
     locked, free = asyncio.Event(), asyncio.Event()
 
     @registry.register("work")
@@ -717,8 +719,8 @@ async def test_a_locked_row_does_not_delay_progress_of_others(
 # Timeouts
 
 
-async def test_a_handler_that_takes_too_long_is_stopped_and_tried_again(bench: Bench, registry: Registry) -> None:
-    """The row's own timeout wins."""
+async def test_a_handler_that_exceeds_its_timeout_is_stopped_and_retried(bench: Bench, registry: Registry) -> None:
+    """The row's timeout overrides the handler's."""
     cleaned: list[int] = []
 
     @registry.register("work", timeout_seconds=3600, backoff=0)
@@ -739,9 +741,9 @@ async def test_a_handler_that_takes_too_long_is_stopped_and_tried_again(bench: B
 async def test_a_thread_notices_its_timeout_at_its_next_call(
     bench: Bench, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Or a thread that gets no turn for 2 s would be given up.
+    # On a busy machine the thread may not run for 2 s, and would be abandoned.
     monkeypatch.setattr(Slots, "timings", Timings(give_up_seconds=60))
-    told: list[bool] = []
+    caught: list[bool] = []
 
     @registry.register("work", timeout_seconds=0.05, max_attempts=1)
     def work(ctx: SyncContext) -> None:
@@ -750,17 +752,17 @@ async def test_a_thread_notices_its_timeout_at_its_next_call(
                 time.sleep(0.005)
             ctx.progress(0.5)
         except Exception:
-            told.append(False)  # must not be caught by this
+            caught.append(False)  # handlers' `except Exception` must not catch it
         finally:
-            told.append(True)
+            caught.append(True)
 
     after = await bench.ran()
-    assert (after["state"], told, after["progress"]) == ("failed", [True], None)
+    assert (after["state"], caught, after["progress"]) == ("failed", [True], None)
     assert "did not end within 0.05 s" in after["error"]
 
 
-async def test_an_error_of_a_handler_that_was_stopped_is_its_stopping(bench: Bench, registry: Registry) -> None:
-    """Libraries turn a cancellation into errors of their own."""
+async def test_an_error_after_a_timeout_is_reported_as_the_timeout(bench: Bench, registry: Registry) -> None:
+    """Libraries turn a cancellation into their own errors."""
 
     @registry.register("work", timeout_seconds=0.05, max_attempts=1)
     async def work() -> None:
@@ -772,7 +774,7 @@ async def test_an_error_of_a_handler_that_was_stopped_is_its_stopping(bench: Ben
     assert "did not end within 0.05 s" in (await bench.ran())["error"]
 
 
-async def test_a_thread_that_does_not_listen_is_given_up_and_keeps_its_scope(
+async def test_a_thread_that_does_not_stop_is_abandoned_and_keeps_its_scope(
     bench: Bench, registry: Registry, running: Running, monkeypatch: pytest.MonkeyPatch, events: Events
 ) -> None:
     """The job continues (here: fails), but no other job of its scope starts before the thread has really ended."""
@@ -793,16 +795,16 @@ async def test_a_thread_that_does_not_listen_is_given_up_and_keeps_its_scope(
         order.append("plain")
 
     try:
-        async with running() as runner:
+        async with running() as loop:
             stuck = await bench.submit(job_type="deaf", scope="s")
             await until(lambda: _is(bench, stuck, "failed"))
-            assert runner.is_stuck
+            assert loop.is_stuck
             after = await bench.row(stuck)
             assert "did not end within 0.05 s" in after["error"]
-            assert after["worker_id"] == runner.worker.id
+            assert after["worker_id"] == loop.worker.id
             waiting = await bench.submit(scope="s")
-            # It can't be claimed by its id either; and work in other scopes continues.
-            assert await runner.run_job(waiting) is None
+            # It can't be claimed by its id either; jobs of other scopes run.
+            assert await loop.run_job(waiting) is None
             await bench.submit(job_type="plain")
             await until(lambda: order == ["plain"])
             assert (await bench.row(waiting))["state"] == "pending"
@@ -814,10 +816,10 @@ async def test_a_thread_that_does_not_listen_is_given_up_and_keeps_its_scope(
     assert any(e["event"] == "a handler does not stop" for e in events)
 
 
-async def test_the_result_of_a_thread_that_was_given_up_is_ignored(
+async def test_the_result_of_an_abandoned_thread_is_ignored(
     bench: Bench, registry: Registry, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F7: its attempt has ended; the one after it writes the result."""
+    """F7: its attempt has ended; the next attempt writes the result."""
     monkeypatch.setattr(Slots, "timings", Timings(give_up_seconds=0.05))
     let_go = threading.Event()
 
@@ -828,12 +830,12 @@ async def test_the_result_of_a_thread_that_was_given_up_is_ignored(
         return {"attempt": job.attempts}
 
     try:
-        async with running("none of these") as runner:
+        async with running("none of these") as loop:
             job_id = await bench.submit(timeout_seconds=0.05)
-            assert await runner.run_job(job_id) is None
-            # As much time as it needs, for the next one.
+            assert await loop.run_job(job_id) is None
+            # The next attempt has no timeout.
             await bench.connection.execute("update reactor.jobs set timeout_seconds = null, run_after = null")
-            assert await runner.run_job(job_id) is JobState.COMPLETED
+            assert await loop.run_job(job_id) is JobState.COMPLETED
             let_go.set()
     finally:
         let_go.set()
@@ -844,37 +846,37 @@ async def test_the_result_of_a_thread_that_was_given_up_is_ignored(
 async def test_a_cancelled_handlers_clean_up_is_not_cancelled_again(
     bench: Bench, registry: Registry, running: Running
 ) -> None:
-    """Every further cancel in this pod makes it look again at what it has lost."""
-    cleaned, begun = asyncio.Event(), asyncio.Event()
+    """Every further cancel of a job of this worker causes a reconciliation."""
+    cleaned, started = asyncio.Event(), asyncio.Event()
 
     @registry.register("work")
     async def work() -> None:
-        begun.set()
+        started.set()
         try:
             await asyncio.Event().wait()
         finally:
             await asyncio.sleep(0.1)  # long enough for several reconciliations
             cleaned.set()
 
-    async with running() as runner:
+    async with running() as loop:
         job_id = await bench.submit(scope="s")
-        await begun.wait()
+        await started.wait()
         await bench.connection.fetch(statements.CANCEL, [job_id], "no")
 
         async def has_cleaned_up() -> bool:
-            await bench.connection.execute("select pg_notify('reactor_cancel', $1)", str(runner.worker.id))
+            await bench.connection.execute("select pg_notify('reactor_cancel', $1)", str(loop.worker.id))
             return cleaned.is_set()
 
         await until(has_cleaned_up)
         await until(lambda: _free(bench, job_id))
-        assert runner.counts.stale == 1
+        assert loop.counts.stale == 1
 
 
 async def _free(bench: Bench, job_id: int) -> bool:
     return (await bench.row(job_id))["worker_id"] is None
 
 
-# After it
+# After the attempt
 
 
 async def test_a_task_that_outlives_its_attempt_can_not_use_the_context(bench: Bench, registry: Registry) -> None:

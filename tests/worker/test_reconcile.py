@@ -21,7 +21,7 @@ from tests.support.work import Work, three_polls
 
 
 async def cancel(connection: Connection, job_id: int) -> float:
-    """Returns when it was done."""
+    """Cancels the job, and returns the time."""
     await connection.execute("select from reactor.cancel(array[$1::bigint], 'by hand')", job_id)
     return time.monotonic()
 
@@ -82,10 +82,10 @@ async def test_a_job_taken_without_a_notification_is_found_by_reconciliation(
         assert (after["state"], after["attempt_id"]) == ("running", before["attempt_id"])
 
 
-async def test_claims_whose_client_is_gone_are_given_back(
+async def test_claims_whose_reply_was_lost_are_released(
     database: str, work: Work, connection: Connection, running: Running
 ) -> None:
-    """Guarantee 1: a claim may commit although its answer is lost; 200 times, at every moment of it."""
+    """Guarantee 1: a claim may commit although its reply is lost; 200 times, interrupted at different moments."""
     async with running("others", reconcile_seconds=0.3) as loop:
         worker = loop.worker
         await connection.execute("insert into reactor.jobs (job_type) select 'work' from generate_series(1, 400)")
@@ -116,7 +116,7 @@ async def test_claims_whose_client_is_gone_are_given_back(
         assert not work.started
 
 
-async def test_a_reconciliation_does_not_release_what_is_being_abandoned(
+async def test_a_reconciliation_does_not_release_jobs_that_are_being_abandoned(
     database: str, connection: Connection, row: Row, registry: Registry, running: Running
 ) -> None:
     """Guarantee 5: its scope stays held, since its thread still runs. The batch writer is busy with a locked row."""
@@ -156,7 +156,7 @@ async def test_a_reconciliation_does_not_release_what_is_being_abandoned(
             let_go.set()
 
 
-async def test_a_reconciliation_does_not_release_what_is_being_claimed_by_its_id(
+async def test_a_reconciliation_does_not_release_a_job_that_is_being_claimed_by_its_id(
     connection: Connection, row: Row, registry: Registry, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guarantee 5: its handler would run while its scope is free for another job."""

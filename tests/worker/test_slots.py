@@ -17,10 +17,10 @@ async def cancel(connection: Connection, job_id: int) -> None:
     await connection.execute("select from reactor.cancel(array[$1::bigint], 'by hand')", job_id)
 
 
-async def test_a_handler_that_is_stopped_again_while_it_rolls_back_is_not_forgotten(
+async def test_a_handler_stopped_again_during_its_rollback_frees_its_slot(
     connection: Connection, row: Row, registry: Registry, running: Running
 ) -> None:
-    """Its slot is free afterwards, and its job runs again."""
+    """Its job runs again."""
     loop: ClaimLoop
 
     @registry.register("work", timeout_seconds=0.3, backoff=0)
@@ -87,10 +87,10 @@ async def test_a_cancelled_job_that_had_not_started_frees_its_scope(
         await until(lambda: has_state(row, next_one, "completed"))
 
 
-async def test_anything_that_a_handler_raises_or_returns_ends_its_attempt(
+async def test_any_exception_or_return_value_of_a_handler_ends_its_attempt(
     database: str, connection: Connection, row: Row
 ) -> None:
-    """And no other's."""
+    """Other attempts are not affected."""
     from reactor import Partial
 
     registry = Registry()
@@ -133,7 +133,7 @@ async def test_anything_that_a_handler_raises_or_returns_ends_its_attempt(
         assert (await row(beside))["attempts"] == 1
 
 
-async def test_a_worker_with_an_abandoned_handler_ends_as_soon_as_that_is_written(
+async def test_a_worker_with_an_abandoned_handler_ends_when_that_is_written(
     database: str, connection: Connection, row: Row, registry: Registry
 ) -> None:
     let_go = threading.Event()
