@@ -111,6 +111,16 @@ def head(path: str, *lines: str, method: str = "GET") -> bytes:
     return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", *lines, "", ""]).encode()
 
 
+def seconds_of_trickling(connection: socket.socket) -> float:
+    """Sends a byte at a time for up to 30 s, and returns how long the server allowed it."""
+    began = time.monotonic()
+    with suppress(ConnectionError):
+        while time.monotonic() - began < 30:
+            connection.sendall(b"x")
+            time.sleep(0.05)
+    return time.monotonic() - began
+
+
 def read_all(connection: socket.socket) -> bytes:
     """All data until the server closes the connection."""
     parts = []
@@ -217,12 +227,7 @@ def test_a_body_that_trickles_times_out(start: Start) -> None:
     server = start(body_seconds=1)
     with server.connect() as connection:
         connection.sendall(head("/read", "Content-Length: 1000000", method="POST"))
-        began = time.monotonic()
-        with suppress(ConnectionError):
-            while time.monotonic() - began < 30:
-                connection.sendall(b"x")
-                time.sleep(0.05)
-        assert time.monotonic() - began < 20
+        assert seconds_of_trickling(connection) < 20
 
 
 def test_a_body_that_trickles_after_the_response_times_out(hasty: Server) -> None:
@@ -232,12 +237,7 @@ def test_a_body_that_trickles_after_the_response_times_out(hasty: Server) -> Non
         connection.sendall(head("/nowhere", "Content-Length: 1000000", method="POST"))
     with connection:
         assert connection.recv(65536).startswith(b"HTTP/1.1 405 ")
-        began = time.monotonic()
-        with suppress(ConnectionError):
-            while time.monotonic() - began < 30:
-                connection.sendall(b"x")
-                time.sleep(0.05)
-        assert time.monotonic() - began < 20
+        assert seconds_of_trickling(connection) < 20
 
 
 def test_a_slow_but_complete_body_is_accepted(start: Start) -> None:

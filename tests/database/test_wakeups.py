@@ -118,7 +118,7 @@ async def test_a_notification_that_comes_too_early_is_kept_until_its_time() -> N
 async def test_simultaneous_reasons_are_taken_together() -> None:
     wakeups = Wakeups(Timings(poll_seconds=0.001), due_at=lambda: 0.0)
     assert Reason.DUE in await next_of(wakeups)  # the poll's clock runs from here
-    await asyncio.sleep(0.005)
+    await asyncio.sleep(0.005)  # until the next poll is due
     wakeups.notify()
     assert await next_of(wakeups) == Reason.NOTIFIED | Reason.POLLED | Reason.DUE
 

@@ -55,7 +55,7 @@ async def test_jobs_that_end_in_the_grace_period_are_completed(
     await until(lambda: marks("started"))
     pod.signal(signal.SIGTERM)
     await until(lambda: pod.events("stopping"))
-    await asyncio.sleep(0.5)  # for the worker process to be told by its supervisor
+    await asyncio.sleep(0.5)  # for the stop to reach the worker process, which logs nothing
     later = await insert(connection, "noop")
     (tmp_path / "let-go").touch()
     assert await pod.exit_code() == 0
