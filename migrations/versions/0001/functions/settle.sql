@@ -1,3 +1,20 @@
+-- How attempts end. `attempts` counts the attempt since its claim; `uncharged` subtracts it again.
+--
+-- | outcome    | attempts left | none left | attempts  | run_after | worker_id | error | recorded as |
+-- | ---------- | ------------- | --------- | --------- | --------- | --------- | ----- | ----------- |
+-- | completed  | completed     | completed | charged   | null      | null      | given |             |
+-- | partial    | partial       | partial   | charged   | null      | null      | given |             |
+-- | failed     | failed        | failed    | charged   | null      | null      | given |             |
+-- | error      | pending       | failed    | charged   | delay     | null      | given | error       |
+-- | snoozed    | pending       | pending   | uncharged | delay     | null      | given | snoozed     |
+-- | unstarted  | pending       | pending   | uncharged | null      | null      | kept  |             |
+-- | released   | pending       | pending   | uncharged | null      | null      | kept  | released    |
+-- | crashed    | pending       | pending   | uncharged | null      | null      | kept  | crashed     |
+-- | culprit    | pending       | failed    | charged   | null      | null      | given | crashed     |
+-- | abandoned  | pending       | failed    | charged   | delay     | kept      | given | error       |
+-- | lease_lost | pending       | failed    | charged   | null      | null      | given | lease_lost  |
+-- | recovered  | pending       | pending   | 0         | null      | null      | given | lease_lost  |
+--
 -- Ends attempts, all outcomes in one statement. An attempt that is not returned was stale, and nothing was written for
 -- it. Outcomes: completed, partial, failed; error (pending while attempts are left, else failed); snoozed (pending, not
 -- charged). The fence is a join clause: with `state = 'running'` as a constant, the planner may walk another index for
