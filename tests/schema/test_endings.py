@@ -13,7 +13,7 @@ from reactor.database.connection import Connection
 from reactor.job import Job
 from reactor.lifecycle.claim import claim_one
 from reactor.lifecycle.lease import Worker, retire_worker
-from reactor.lifecycle.release import release, release_unstarted
+from reactor.lifecycle.release import Release, release, release_unstarted
 from reactor.lifecycle.settle import abandon, settle
 from reactor.outcome import Completed, Ending, Errored, Failed, Outcome, Partial, Snoozed
 from tests.support.jobs import insert
@@ -53,10 +53,8 @@ def by_settle(outcome: Outcome) -> End:
     return lambda connection, job: settle(connection, [Ending(job.id, job.attempt_id, outcome)])
 
 
-def by_release(outcome: str, *, free: bool) -> End:
-    return lambda connection, job: release(
-        connection, {job.id: job.attempt_id}, outcome=outcome, why="given", free=free
-    )
+def by_release(outcome: Release) -> End:
+    return lambda connection, job: release(connection, {job.id: job.attempt_id}, outcome=outcome, why="given")
 
 
 def by_dead_worker(statement: str, argument: Callable[[Job], int]) -> End:
@@ -74,9 +72,9 @@ ENDS: dict[str, End] = {
     "error": by_settle(Errored("given", DELAY_SECONDS)),
     "snoozed": by_settle(Snoozed(DELAY_SECONDS, "later")),
     "unstarted": lambda connection, job: release_unstarted(connection, {job.id: job.attempt_id}),
-    "released": by_release("released", free=True),
-    "crashed": by_release("crashed", free=True),
-    "culprit": by_release("crashed", free=False),
+    "released": by_release("released"),
+    "crashed": by_release("crashed"),
+    "culprit": by_release("culprit"),
     "abandoned": lambda connection, job: abandon(connection, job.id, job.attempt_id, Errored("given", DELAY_SECONDS)),
     "lease_lost": by_dead_worker(statements.SWEEP, lambda job: 100),
     "recovered": by_dead_worker(statements.RECOVER, lambda job: job.id),
