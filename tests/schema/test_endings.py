@@ -154,6 +154,19 @@ def test_the_table_is_complete() -> None:
     assert [rule.outcome for rule in RULES] == list(ENDS)
 
 
+def test_the_documentation_has_the_same_table() -> None:
+    assert table("docs/architecture.md", "### How attempts end") == RULES
+
+
+async def test_an_unknown_outcome_is_refused(connection: Connection, worker: Worker, row: Row) -> None:
+    job = await running(connection, worker, 1)
+    before = await row(job.id)
+    arguments = [[job.id], [job.attempt_id], ["exploded"], *[None] * 6]
+    with pytest.raises(asyncpg.InvalidParameterValueError, match="unknown outcome exploded"):
+        await connection.fetch(statements.SETTLE, *arguments)
+    assert await row(job.id) == before
+
+
 @pytest.mark.parametrize("number", [1, 2], ids=["attempts left", "none left"])
 @pytest.mark.parametrize("rule", RULES, ids=[rule.outcome for rule in RULES])
 async def test_an_attempt_ends_by_the_table(

@@ -11,8 +11,9 @@ language sql set search_path = pg_catalog, pg_temp as $$
 $$;
 comment on function reactor.expire_workers is 'Ends the workers whose lease is over.';
 
--- Takes back at most `batch` jobs that ended workers hold: their attempts end as lease_lost (settle). Jobs whose
--- attempts ended before, by a cancel or a timeout, only release their scope. With `single`: only that job, as recovered.
+-- Takes back at most `batch` jobs that ended workers hold: settle ends their attempts as lease_lost. Jobs whose
+-- attempts ended before, by a cancel or a timeout, only release their scope. With `single`: only that job, as
+-- recovered.
 create or replace function reactor.sweep(batch int, single bigint default null) returns table (id bigint, state text)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
