@@ -1,27 +1,41 @@
 """Releases claims whose attempts did not finish their job."""
 
 from collections.abc import Sequence
+from typing import Literal
 from uuid import UUID
 
 from reactor.database import statements
 from reactor.database.connection import Connection
 from reactor.job import JobState
 
+Release = Literal["released", "crashed", "culprit", "unstarted"]
+"""By a shutdown; with its process; with its process, and known to be the cause, so that it is charged; never started.
+`sql/schema/functions/settle.sql` has the rules."""
+
 
 async def release(
-    connection: Connection, held: dict[int, UUID], *, outcome: str, why: str, free: bool
+    connection: Connection, held: dict[int, UUID], *, outcome: Release, why: str | None
 ) -> dict[int, JobState]:
-    """Releases attempts that can't continue; `outcome` is `released` or `crashed`. `free`: not charged an attempt."""
+    """Releases attempts that can't continue. A job that is missing was not the attempt's any more."""
+    job_ids = sorted(held)
     records = await connection.fetch(
-        statements.RELEASE, sorted(held), [held[job_id] for job_id in sorted(held)], outcome, why, free
+        statements.SETTLE,
+        job_ids,
+        [held[job_id] for job_id in job_ids],
+        [outcome] * len(job_ids),
+        None,
+        [why] * len(job_ids),
+        None,
+        None,
+        None,
+        None,
     )
     return {record["id"]: JobState(record["state"]) for record in records}
 
 
 async def release_unstarted(connection: Connection, unstarted: dict[int, UUID]) -> None:
     """Claimed and never started: as if they had not been claimed."""
-    job_ids = sorted(unstarted)
-    await connection.execute(statements.RELEASE, job_ids, [unstarted[job_id] for job_id in job_ids], None, None, True)
+    await release(connection, unstarted, outcome="unstarted", why=None)
 
 
 async def stopped(connection: Connection, worker_id: UUID, job_ids: Sequence[int]) -> None:

@@ -14,6 +14,7 @@ from reactor.outcome import Completed, Ending, Errored, Failed, Outcome, Partial
 
 log = get_logger(__name__)
 
+_SHORTEST_DELAY_SECONDS = 1e-6  # the resolution of timestamptz
 _LONGEST_DELAY_SECONDS = 10 * 365 * 86400.0
 _STATES = {state.value: state for state in JobState}
 _job_id = attrgetter("job_id")
@@ -74,7 +75,20 @@ async def _chain(connection: Connection, parents: Sequence[Ending]) -> dict[int,
 async def abandon(connection: Connection, job_id: int, attempt_id: UUID, outcome: Errored | Failed) -> JobState | None:
     """Ends an attempt whose handler does not stop. Its scope stays held. None: it was stale."""
     row = _row(outcome)
-    record = await connection.fetchrow(statements.ABANDON, job_id, attempt_id, row.error, row.delay_seconds)
+    # A delay of 0 would make the job ready in this commit, while its handler still runs.
+    delay_seconds = None if row.delay_seconds is None else max(row.delay_seconds, _SHORTEST_DELAY_SECONDS)
+    record = await connection.fetchrow(
+        statements.SETTLE,
+        [job_id],
+        [attempt_id],
+        ["abandoned"],
+        None,
+        [row.error],
+        None,
+        [delay_seconds],
+        None,
+        None,
+    )
     return _STATES[record["state"]] if record else None
 
 

@@ -80,7 +80,7 @@ async def hand_over(
     records = await connection.fetch(statements.HAND_OVER, job_ids, attempt_ids, worker.id, why, charged)
     left = {job_id: jobs[job_id] for job_id in jobs.keys() - {record["id"] for record in records}}
     if charged and left:
-        await release(connection, left, outcome="crashed", why=f"{why} It has no attempt left.", free=False)
+        await release(connection, left, outcome="culprit", why=f"{why} It has no attempt left.")
         log.error("job failed: it killed its process in every attempt", jobs=sorted(left))
     if not records:
         await retire_worker(connection, worker.id)

@@ -65,7 +65,7 @@ async def after_shutdown(
         failure = Failed("Worker received SIGTERM: the pod was shut down while this job ran.")
         await settle(connection, [Ending(job_id, attempt_id, failure) for job_id, attempt_id in interrupted.items()])
     else:
-        await release(connection, interrupted, outcome="released", why="The pod was shut down while it ran.", free=True)
+        await release(connection, interrupted, outcome="released", why="The pod was shut down while it ran.")
     await retire_worker(connection, worker_id, counts)
     if interrupted:
         log.warning(
@@ -86,11 +86,11 @@ async def after_crash(
     await release_unstarted(connection, unstarted)
     for cause in set(causes.values()):
         culprits = {job_id: attempt_id for job_id, attempt_id in running.items() if causes.get(attempt_id) == cause}
-        await release(connection, culprits, outcome="crashed", why=cause, free=False)
+        await release(connection, culprits, outcome="culprit", why=cause)
     others = {job_id: attempt_id for job_id, attempt_id in running.items() if attempt_id not in causes}
     crashed_before = {record["id"] for record in await connection.fetch(statements.CRASHED_BEFORE, list(others))}
     suspects = {job_id: others.pop(job_id) for job_id in crashed_before}
-    await release(connection, others, outcome="crashed", why=why, free=True)
+    await release(connection, others, outcome="crashed", why=why)
     log.warning(
         "jobs of a dead worker process released",
         unstarted=len(unstarted),

@@ -26,7 +26,7 @@ grant select, update on reactor.settings to reactor_worker;
 grant select, insert on reactor.audit, reactor.archive to reactor_worker;
 grant execute on function
     reactor.submit, reactor.submit_many, reactor.submit_pipeline, reactor.insert_jobs, reactor.chain,
-    reactor.claim, reactor.open_queues, reactor.free_capacity, reactor.take_scopes, reactor.settle,
+    reactor.claim, reactor.open_queues, reactor.free_capacity, reactor.take_scopes, reactor.settle, reactor.refund,
     reactor.scope_lock_class, reactor.lock_scopes, reactor.free_scopes, reactor.notify_jobs,
     reactor.lock_predecessors, reactor.recompute_dependencies, reactor.resolve_dependencies,
     reactor.cancel, reactor.retry, reactor.expire_workers, reactor.sweep, reactor.repair_waiting,

@@ -15,6 +15,7 @@ from reactor.database.connection import Connection
 from reactor.errors import TooMuchToCount
 from reactor.lifecycle.claim import claim
 from reactor.lifecycle.lease import Worker
+from reactor.lifecycle.release import release
 from reactor.lifecycle.settle import settle
 from reactor.outcome import Completed, Ending, Errored, Failed, Outcome
 from reactor.queries.stats import bucket_seconds, history, stats
@@ -107,7 +108,7 @@ async def test_failed_attempts_count_as_retries_and_releases_do_not(connection: 
     assert only(await stats(connection, 1), "completed")["retried"] == 1
     await insert(connection)
     [job] = await claim(connection, worker, 1)
-    await connection.fetch(statements.RELEASE, [job.id], [job.attempt_id], "released", "shutdown", True)
+    await release(connection, {job.id: job.attempt_id}, outcome="released", why="shutdown")
     assert only(await stats(connection, 1), "pending")["retried"] == 0
     await run_all(connection, worker, Completed())
     assert only(await stats(connection, 1), "completed")["retried"] == 1
@@ -116,7 +117,7 @@ async def test_failed_attempts_count_as_retries_and_releases_do_not(connection: 
 async def test_a_crash_that_is_not_charged_counts_as_a_retry(connection: Connection, worker: Worker) -> None:
     await insert(connection)
     [job] = await claim(connection, worker, 1)
-    await connection.fetch(statements.RELEASE, [job.id], [job.attempt_id], "crashed", "killed", True)
+    await release(connection, {job.id: job.attempt_id}, outcome="crashed", why="killed")
     await run_all(connection, worker, Completed())
     assert await connection.fetchval("select attempts from reactor.jobs") == 1
     assert only(await stats(connection, 1), "completed")["retried"] == 1

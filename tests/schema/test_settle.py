@@ -154,9 +154,7 @@ async def test_free_releases_of_a_job_are_limited(connection: Connection, worker
     job = await running(connection, worker)
     for _ in range(10):
         held = {job.id: job.attempt_id}
-        assert await release(connection, held, outcome="released", why="SIGTERM", free=True) == {
-            job.id: JobState.PENDING
-        }
+        assert await release(connection, held, outcome="released", why="SIGTERM") == {job.id: JobState.PENDING}
         after = await row(job.id)
         assert (after["attempts"], after["started_at"], after["attempt_id"]) == (0, None, None)
         again = await claim_one(connection, worker, job.id, 2)
@@ -164,7 +162,7 @@ async def test_free_releases_of_a_job_are_limited(connection: Connection, worker
         job = again
     states: list[JobState] = []
     for _ in range(2):
-        written = await release(connection, {job.id: job.attempt_id}, outcome="released", why="SIGTERM", free=True)
+        written = await release(connection, {job.id: job.attempt_id}, outcome="released", why="SIGTERM")
         states += written.values()
         if again := await claim_one(connection, worker, job.id, 2):
             job = again
@@ -176,10 +174,9 @@ async def test_a_crash_is_charged_and_the_last_one_fails_the_job(
     connection: Connection, worker: Worker, row: Row
 ) -> None:
     job = await running(connection, worker)
-    crashed = {"outcome": "crashed", "why": "killed by signal 9", "free": False}
-    await release(connection, {job.id: job.attempt_id}, **crashed)  # type: ignore[arg-type]
+    await release(connection, {job.id: job.attempt_id}, outcome="culprit", why="killed by signal 9")
     assert (again := await claim_one(connection, worker, job.id, 2))
-    written = await release(connection, {job.id: again.attempt_id}, **crashed)  # type: ignore[arg-type]
+    written = await release(connection, {job.id: again.attempt_id}, outcome="culprit", why="killed by signal 9")
     assert written == {job.id: JobState.FAILED}
     after = await row(job.id)
     assert (after["error"], after["attempts"], after["attempt_id"]) == ("killed by signal 9", 2, again.attempt_id)

@@ -7,8 +7,8 @@ drop table
 drop function
     reactor.pipeline_state, reactor.submit, reactor.submit_many, reactor.submit_pipeline, reactor.insert_jobs,
     reactor.chain, reactor.claim, reactor.open_queues, reactor.free_capacity, reactor.take_scopes, reactor.settle,
-    reactor.cancel, reactor.retry, reactor.sweep, reactor.expire_workers, reactor.prune, reactor.repair_waiting,
-    reactor.create_archive_partition, reactor.after_jobs_updated, reactor.check_dependencies,
+    reactor.refund, reactor.cancel, reactor.retry, reactor.sweep, reactor.expire_workers, reactor.prune,
+    reactor.repair_waiting, reactor.create_archive_partition, reactor.after_jobs_updated, reactor.check_dependencies,
     reactor.connect_dependencies, reactor.first_dependency, reactor.find_cycle, reactor.recompute_dependencies,
     reactor.resolve_dependencies, reactor.lock_predecessors, reactor.free_scopes, reactor.lock_scopes,
     reactor.scope_lock_class, reactor.before_insert, reactor.set_changed, reactor.epoch, reactor.after_limits_changed,

@@ -11,44 +11,47 @@ language sql set search_path = pg_catalog, pg_temp as $$
 $$;
 comment on function reactor.expire_workers is 'Ends the workers whose lease is over.';
 
--- Takes back at most `batch` jobs that ended workers hold: pending while attempts are left, else failed. Jobs that were
--- cancelled before only release their scope. With `single`: only that job, with a fresh quota.
+-- Takes back at most `batch` jobs that ended workers hold: settle ends their attempts as lease_lost. Jobs whose
+-- attempts ended before, by a cancel or a timeout, only release their scope. With `single`: only that job, as
+-- recovered.
 create or replace function reactor.sweep(batch int, single bigint default null) returns table (id bigint, state text)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
+declare
+    running bigint[];
+    attempt_ids uuid[];
+    errors text[];
+    stopped bigint[];
 begin
     perform reactor.expire_workers();
     -- A new statement, which sees the workers that just expired.
-    return query
-        with dead as materialized (
-            select j.id, j.attempt_id, j.worker_id, j.state as fence, j.attempts,
-                single is not null or j.attempts < j.quota as may_retry
-            from reactor.jobs j
-            where j.worker_id is not null and (single is null or j.id = single and j.state = 'running')
-                and not exists (select from reactor.workers w where w.id = j.worker_id and w.ended_at is null)
-            order by j.id limit batch
-            for no key update skip locked
-        ), swept as (
-            update reactor.jobs j set
-                state = case when d.fence <> 'running' then j.state when d.may_retry then 'pending' else 'failed' end,
-                attempt_id = case when d.fence = 'running' and d.may_retry then null else j.attempt_id end,
-                finished_at = case when d.fence = 'running' and not d.may_retry then clock_timestamp()
-                    else j.finished_at end,
-                attempts = case when single is not null then 0 else j.attempts end,
-                error = case when d.fence <> 'running' then j.error
-                    else format('The pod %s died or sent no heartbeat during attempt %s.', j.locked_by, j.attempts) end,
-                worker_id = null,
-                changed = pg_current_xact_id()
-            from dead d
-            where j.id = d.id and j.worker_id = d.worker_id and j.state = d.fence
-                and j.attempt_id is not distinct from d.attempt_id
-            returning j.id, j.state, d.attempts, j.locked_by, j.locked_at, j.error, d.attempt_id, d.fence
-        ), history as (
-            insert into reactor.attempts (job_id, attempt_id, number, pod, started_at, outcome, error)
-            select s.id, s.attempt_id, s.attempts, s.locked_by, s.locked_at, 'lease_lost', s.error
-            from swept s where s.fence = 'running' and s.state = 'pending'
-        )
-        select s.id, s.state::text from swept s;
+    select array_agg(d.id) filter (where d.is_running), array_agg(d.attempt_id) filter (where d.is_running),
+        array_agg(format('The pod %s died or sent no heartbeat during attempt %s.', d.locked_by, d.attempts))
+            filter (where d.is_running),
+        array_agg(d.id) filter (where not d.is_running)
+    into running, attempt_ids, errors, stopped
+    from (
+        select j.id, j.attempt_id, j.state = 'running' as is_running, j.locked_by, j.attempts
+        from reactor.jobs j
+        where j.worker_id is not null and (single is null or j.id = single and j.state = 'running')
+            and not exists (select from reactor.workers w where w.id = j.worker_id and w.ended_at is null)
+        order by j.id limit batch
+        for no key update skip locked) d;
+    if stopped is not null then
+        -- Lock order: the scopes of all of them, before settle locks the rows of dependants.
+        perform reactor.lock_scopes(array(
+            select j.scope from reactor.jobs j where j.id = any (running || stopped) and j.scope is not null));
+    end if;
+    if running is not null then
+        return query select s.id, s.state from reactor.settle(
+            running, attempt_ids,
+            array_fill(case when single is null then 'lease_lost' else 'recovered' end, array[cardinality(running)]),
+            null, errors, null, null, null, null) s;
+    end if;
+    if stopped is not null then
+        return query update reactor.jobs j set worker_id = null, changed = pg_current_xact_id()
+            where j.id = any (stopped) returning j.id, j.state::text;
+    end if;
 end
 $$;
 comment on function reactor.sweep is 'Takes back the jobs of dead workers; returns them with their new states.';

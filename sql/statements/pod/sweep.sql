@@ -1,3 +1,3 @@
--- Takes back at most $1 jobs that dead workers hold: pending while attempts are left, else failed.
+-- Takes back at most $1 jobs that dead workers hold.
 -- Calls reactor.sweep (schema/functions/sweep.sql).
 select id, state from reactor.sweep($1::int)
