@@ -59,7 +59,7 @@ class Slots:
     ) -> None:
         """`connection` is for the writers; handlers use the pool."""
         self.on_ended: Callable[[], None] = lambda: None
-        """Called whenever a slot is free, or an attempt's end is settled."""
+        """Called whenever a slot is free, an attempt's end is settled, or its handler is given up."""
         self.on_stuck: Callable[[], None] = lambda: None
         """Called when a handler does not stop: a process that can be replaced should be."""
         self.held: dict[UUID, int] = {}
@@ -270,6 +270,7 @@ class Slots:
             self.writers.do(lambda connection: self._abandon(connection, job, outcome))
         elif stop_because is Stop.TAKEN:
             self._forget(job.attempt_id, None)
+        self.on_ended()  # a worker that stops does not wait for it any more
         self.on_stuck()
 
     async def _abandon(self, connection: Connection, job: Job, outcome: Errored | Failed) -> None:

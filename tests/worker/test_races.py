@@ -506,6 +506,27 @@ async def test_a_worker_with_an_abandoned_handler_ends_as_soon_as_that_is_writte
     assert time.monotonic() - leaving < 20
 
 
+async def test_a_worker_that_lost_its_lease_is_replaced_although_a_handler_does_not_stop(
+    database: str, connection: Connection, row: Row, until: Until
+) -> None:
+    registry = Registry()
+    let_go = threading.Event()
+
+    @registry.register("work", timeout_seconds=0.5, max_attempts=1)
+    def work(job: Job, ctx: SyncContext) -> None:
+        let_go.wait()
+
+    async with Reactor(database, registry=registry, concurrency=1, grace_seconds=0) as reactor:
+        running = reactor._claim_loop
+        try:
+            job_id = await insert(connection)
+            await until(lambda: _is(row, job_id, "running"))
+            running.interrupt()
+            await until(lambda: reactor._claim_loop is not running)
+        finally:
+            let_go.set()
+
+
 async def test_a_reconciliation_does_not_release_what_is_being_abandoned(
     database: str, connection: Connection, row: Row, until: Until
 ) -> None:
