@@ -179,12 +179,13 @@ class Slots:
     def _on_end(self, execution: Execution, end: Ending | JobState | End) -> None:
         job = execution.job
         del self._active[job.attempt_id]
-        if end is not _INTERRUPTED:  # else the release of our claims must know that it had started
-            self._running.leave(execution.entry)
         if execution.timer is not None:
             execution.timer.cancel()
         if self._leaving:
-            return  # the end of its task does not mean that its thread has ended
+            # The end of its task does not mean that its thread has ended, and its entry may be another worker's by now.
+            return
+        if end is not _INTERRUPTED:  # else the release of our claims must know that it had started
+            self._running.leave(execution.entry)
         self._counts.ended += 1
         if execution.is_given_up:
             self._given_up -= 1

@@ -527,6 +527,48 @@ async def test_a_worker_that_lost_its_lease_is_replaced_although_a_handler_does_
             let_go.set()
 
 
+async def test_a_handler_that_ends_after_its_worker_frees_no_entry_of_the_next_one(
+    database: str, connection: Connection, until: Until
+) -> None:
+    """The workers of an embedded reactor share the memory of running attempts."""
+    registry = Registry()
+    let_go, has_ended, is_next, may_end = (asyncio.Event() for _ in range(4))
+
+    @registry.register("work", timeout_seconds=0.2)
+    async def work(job: Job) -> None:
+        while not let_go.is_set():
+            try:
+                await let_go.wait()
+            except asyncio.CancelledError:
+                continue
+        has_ended.set()
+
+    @registry.register("next")
+    async def next_one(job: Job) -> None:
+        is_next.set()
+        await may_end.wait()
+
+    async with Reactor(database, registry=registry, concurrency=1, grace_seconds=0) as reactor:
+        running = reactor._claim_loop
+        try:
+            await insert(connection, priority=1)
+            await until(lambda: running.slots.held)
+            await insert(connection, "next")
+            running.interrupt()
+            async with asyncio.timeout(20):
+                await is_next.wait()
+            attempts = reactor._running_attempts.read()
+            assert len(attempts) == 1
+            let_go.set()
+            async with asyncio.timeout(20):
+                await has_ended.wait()
+            await asyncio.sleep(0.1)
+            assert reactor._running_attempts.read() == attempts
+        finally:
+            let_go.set()
+            may_end.set()
+
+
 async def test_a_reconciliation_does_not_release_what_is_being_abandoned(
     database: str, connection: Connection, row: Row, until: Until
 ) -> None:
