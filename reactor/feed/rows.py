@@ -1,4 +1,4 @@
-"""Reads what the database answered a desk: which rows are whose, and what they mean for a reader."""
+"""Reads what the database answered a poller: which rows are whose, and what they mean for a reader."""
 
 from collections.abc import Iterator
 from itertools import groupby
