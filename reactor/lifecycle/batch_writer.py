@@ -72,6 +72,7 @@ class BatchWriter(ABC, Generic[Item, Answer]):
         def put_back() -> None:
             self._postponed.discard(timer)
             self._put_back(item)
+            self._wake()  # also if its caller has gone: a worker that stops waits for the report that all is written
 
         pause = LOCKED_PAUSE_SECONDS * random.uniform(0.5, 1.5)
         timer = asyncio.get_running_loop().call_later(pause, put_back)

@@ -98,6 +98,8 @@ class ClaimLoop:
         """It has slots, or will never have any."""
         self._has_slots = False
         self._is_stopping = False
+        self._is_waiting = False
+        """For the next wake-up."""
         self._got_all = False
         """The last claim got all jobs that were ready."""
 
@@ -108,7 +110,7 @@ class ClaimLoop:
     @property
     def is_at_rest(self) -> bool:
         """It claims no more before something happens: a notification, a poll, a due time."""
-        return self._got_all and self._wakeups.is_quiet
+        return self._is_waiting and self._got_all and self._wakeups.is_quiet
 
     @property
     def is_stuck(self) -> bool:
@@ -226,7 +228,9 @@ class ClaimLoop:
 
     async def _iterate(self) -> bool:
         """Returns whether that was the last iteration."""
+        self._is_waiting = True
         reason = await self._wakeups.next()
+        self._is_waiting = False
         if reason is Reason.STOPPED:
             await self._finish()
             return True

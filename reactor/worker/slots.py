@@ -59,7 +59,7 @@ class Slots:
     ) -> None:
         """`connection` is for the writers; handlers use the pool."""
         self.on_ended: Callable[[], None] = lambda: None
-        """Called whenever a slot is free, or an attempt's end is settled."""
+        """Called whenever a slot is free, an attempt's end is settled, or its handler is given up."""
         self.on_stuck: Callable[[], None] = lambda: None
         """Called when a handler does not stop: a process that can be replaced should be."""
         self.held: dict[UUID, int] = {}
@@ -179,12 +179,13 @@ class Slots:
     def _on_end(self, execution: Execution, end: Ending | JobState | End) -> None:
         job = execution.job
         del self._active[job.attempt_id]
-        if end is not _INTERRUPTED:  # else the release of our claims must know that it had started
-            self._running.leave(execution.entry)
         if execution.timer is not None:
             execution.timer.cancel()
         if self._leaving:
-            return  # the end of its task does not mean that its thread has ended
+            # The end of its task does not mean that its thread has ended, and its entry may be another worker's by now.
+            return
+        if end is not _INTERRUPTED:  # else the release of our claims must know that it had started
+            self._running.leave(execution.entry)
         self._counts.ended += 1
         if execution.is_given_up:
             self._given_up -= 1
@@ -270,6 +271,7 @@ class Slots:
             self.writers.do(lambda connection: self._abandon(connection, job, outcome))
         elif stop_because is Stop.TAKEN:
             self._forget(job.attempt_id, None)
+        self.on_ended()  # a worker that stops does not wait for it any more
         self.on_stuck()
 
     async def _abandon(self, connection: Connection, job: Job, outcome: Errored | Failed) -> None:

@@ -9,18 +9,27 @@ from reactor.database.connection import connect
 from reactor.handlers.registry import Registry
 from reactor.lifecycle.lease import Worker, register_worker
 from reactor.worker.claim_loop import ClaimLoop, WorkerOptions
+from reactor.worker.running_attempts import RunningAttempts
 from tests.support.until import until
 
 Running = Callable[..., AbstractAsyncContextManager[ClaimLoop]]
 """The fixture `running`: `run` with the test's database and registry."""
 
 
-async def register(database: str, registry: Registry, *queues: str, concurrency: int = 10, **options: Any) -> ClaimLoop:
+async def register(
+    database: str,
+    registry: Registry,
+    *queues: str,
+    concurrency: int = 10,
+    running_attempts: RunningAttempts | None = None,
+    **options: Any,
+) -> ClaimLoop:
     """A claim loop of a new worker; `queues`: those that it claims from; `options`: of WorkerOptions."""
     worker = Worker("pod-1", registry.job_types, queues, capacity=concurrency)
     async with connect(database, name="test") as connection:
         await register_worker(connection, worker, 600)
-    return ClaimLoop(WorkerOptions(**({"url": database, "listen_url": database} | options)), registry, worker)
+    worker_options = WorkerOptions(**({"url": database, "listen_url": database} | options))
+    return ClaimLoop(worker_options, registry, worker, running_attempts)
 
 
 @asynccontextmanager

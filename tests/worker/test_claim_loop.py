@@ -148,6 +148,29 @@ async def test_a_reconciliation_does_not_release_what_is_being_claimed(
     assert held == [True]
 
 
+async def test_a_claim_loop_is_not_at_rest_while_it_claims(
+    connection: Connection,
+    running: Running,
+    states: list[str],
+    after_claims: Callable[[Hook], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not even for the last recheck: a job that is inserted meanwhile is found without a notification."""
+    monkeypatch.setattr(ClaimLoop, "timings", Timings(recheck_seconds=(0.05,)))
+    rests: list[bool] = []
+    async with running(poll_seconds=0, reconcile_seconds=3600) as loop:
+
+        async def note(jobs: list[Job]) -> None:
+            rests.append(loop.is_at_rest)
+
+        await until(lambda: loop.is_at_rest)
+        after_claims(note)
+        await insert(connection)
+        await until(lambda: len(rests) >= 2)
+        await until(lambda: loop.is_at_rest)
+    assert not any(rests)
+
+
 async def test_a_stop_ends_a_sleeping_claim_loop(running: Running, states: list[str]) -> None:
     """Immediately, and not at the next poll."""
     async with running(poll_seconds=0, reconcile_seconds=3600) as loop:

@@ -8,6 +8,7 @@ from reactor import Context, Job, Registry, SyncContext
 from reactor.database.connection import Connection
 from reactor.pod.in_process import Reactor
 from reactor.worker.claim_loop import ClaimLoop
+from reactor.worker.running_attempts import RunningAttempts
 from tests.support.claim_loops import Running, register
 from tests.support.jobs import Row, has_ended, has_state, insert
 from tests.support.until import until
@@ -152,3 +153,77 @@ async def test_a_worker_with_an_abandoned_handler_ends_when_that_is_written(
         assert await has_state(row, job_id, "failed")
     finally:
         let_go.set()
+
+
+async def test_an_interrupted_worker_ends_although_a_handler_does_not_stop(
+    database: str, connection: Connection, row: Row, registry: Registry
+) -> None:
+    """Otherwise a worker that lost its lease would not be replaced."""
+    let_go = threading.Event()
+
+    @registry.register("work", timeout_seconds=0.5, max_attempts=1)
+    def work(job: Job, ctx: SyncContext) -> None:
+        let_go.wait()
+
+    loop = await register(database, registry, concurrency=1, reconcile_seconds=3600)
+    task = asyncio.create_task(loop.run())
+    try:
+        job_id = await insert(connection)
+        await until(lambda: has_state(row, job_id, "running"))
+        loop.interrupt()
+        async with asyncio.timeout(20):
+            await task
+    finally:
+        let_go.set()
+
+
+async def test_a_handler_that_ends_after_its_worker_frees_no_entry_of_the_next_one(
+    database: str, connection: Connection, registry: Registry
+) -> None:
+    """The workers of a reactor that is embedded in an application share the memory of running attempts."""
+    let_go, is_next, may_end = (asyncio.Event() for _ in range(3))
+    tasks: list[asyncio.Task[Any]] = []
+
+    @registry.register("work", timeout_seconds=0.2)
+    async def work(job: Job) -> None:
+        if task := asyncio.current_task():
+            tasks.append(task)
+        while not let_go.is_set():
+            try:
+                await let_go.wait()
+            except asyncio.CancelledError:
+                continue
+
+    @registry.register("next")
+    async def next_one(job: Job) -> None:
+        is_next.set()
+        await may_end.wait()
+
+    running_attempts = RunningAttempts(1)
+    first = await register(database, registry, concurrency=1, running_attempts=running_attempts)
+    ended = asyncio.create_task(first.run())
+    await insert(connection)
+    await until(lambda: tasks)
+    first.interrupt()
+    async with asyncio.timeout(20):
+        await ended
+    running_attempts.clear()
+    second = await register(database, registry, concurrency=1, running_attempts=running_attempts)
+    ended = asyncio.create_task(second.run())
+    try:
+        await insert(connection, "next", priority=-1)
+        async with asyncio.timeout(20):
+            await is_next.wait()
+        attempts = running_attempts.read()
+        assert len(attempts) == 1
+        let_go.set()
+        async with asyncio.timeout(20):
+            await asyncio.wait(tasks)
+        assert running_attempts.read() == attempts
+    finally:
+        let_go.set()
+        may_end.set()
+        second.stop()
+        async with asyncio.timeout(20):
+            await ended
+        running_attempts.close()
