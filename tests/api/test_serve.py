@@ -117,7 +117,7 @@ def seconds_of_trickling(connection: socket.socket) -> float:
     with suppress(ConnectionError):
         while time.monotonic() - began < 30:
             connection.sendall(b"x")
-            time.sleep(0.05)
+            time.sleep(0.05)  # slow on purpose: the server counts the time, not the bytes
     return time.monotonic() - began
 
 
@@ -245,7 +245,7 @@ def test_a_slow_but_complete_body_is_accepted(start: Start) -> None:
     with server.connect() as connection:
         connection.sendall(head("/read", "Content-Length: 5", "Connection: close", method="POST"))
         for _ in range(5):
-            time.sleep(0.1)
+            time.sleep(0.1)  # slow on purpose
             connection.sendall(b"x")
         assert read_all(connection).endswith(b"\r\n\r\n5")
 

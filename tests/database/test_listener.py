@@ -130,7 +130,7 @@ async def test_a_listener_whose_network_drops_all_packets_is_replaced(
     parts = urlsplit(database)
     folder = parse_qs(parts.query).get("host", [""])[0]
     if not folder:
-        pytest.skip("the server is not on a socket of this machine")
+        pytest.skip("needs a server on a Unix socket of this machine: unset REACTOR_TEST_DATABASE_URL")
     socket_path = next(str(path) for path in Path(folder).iterdir() if path.is_socket())
     async with Proxy(socket_path).running() as proxy:
         listen_url = f"postgresql://{parts.username or 'postgres'}@127.0.0.1:{proxy.port}{parts.path}"

@@ -242,7 +242,7 @@ def test_the_newest_revision_is_made_from_this_schema() -> None:
 
 def test_the_unreleased_revision_is_a_copy_of_the_schema() -> None:
     if freeze.newest(VERSIONS).name != "0001":
-        pytest.skip("0001 was released")
+        pytest.skip("a later revision exists, so 0001 is frozen: the comparison of both databases covers the rest")
     for name in ["schema.sql", *freeze.order(SCHEMA)]:
         assert (VERSIONS / "0001" / name).read_bytes() == (SCHEMA / name).read_bytes(), name
 
