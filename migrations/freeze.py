@@ -96,7 +96,7 @@ def _up(number: str, last: str, changed: list[str], removed: list[str]) -> str:
         "-- The files beside this one are copies of the whole files in sql/schema, a starting point:",
         "-- * functions/, views/ and privileges.sql run as they are, unless a function's parameters or result",
         "--   or a view's existing columns changed (drop those first), or a privilege was taken away (revoke it).",
-        "-- * types.sql, sequences.sql, tables/ and triggers.sql create what exists already: replace the copy by the",
+        "-- * types.sql, sequences.sql, tables/, triggers.sql and policies.sql create what exists already: replace the copy by the",
         "--   statements that lead from the old definition to the new one (alter table, create index, drop trigger …).",
         f"-- * What sql/schema has no longer must be dropped here: {', '.join(removed) or 'no file was removed'}.",
         "--",

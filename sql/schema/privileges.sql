@@ -4,28 +4,36 @@ revoke all on all tables in schema reactor from public;
 grant usage on schema reactor to reactor_worker, reactor_producer, reactor_viewer;
 grant select on reactor.alembic_version to reactor_worker, reactor_producer, reactor_viewer;
 
--- Checks and the conditions of triggers run as the user who writes the row.
-grant execute on function reactor.refuse, reactor.first_insert, reactor.first_dependency
+-- Checks, the conditions of triggers and the rules for new jobs run as the user who writes the row.
+grant execute on function reactor.refuse, reactor.is_payload, reactor.check_payload, reactor.is_name, reactor.check_name,
+    reactor.is_key, reactor.check_key, reactor.is_priority, reactor.check_priority, reactor.is_max_attempts,
+    reactor.check_max_attempts, reactor.is_timeout, reactor.check_timeout, reactor.are_tags, reactor.check_tags,
+    reactor.is_valid, reactor.check_job, reactor.check_id, reactor.caller, reactor.may_write_engine_columns,
+    reactor.is_plain, reactor.complete, reactor.unless_past, reactor.release_expired_key, reactor.time_ordered_uuid,
+    reactor.first_dependency
+    to reactor_producer, reactor_worker;
+-- For currval and lastval, by which some drivers ask for the id of an inserted row.
+grant select on sequence reactor.jobs_id_seq to reactor_producer, reactor_worker;
+
+-- Producers insert jobs with any column, as ORMs do (functions/insert_rules.sql says what becomes of it), and read
+-- their own. Of the jobs of others they see what reactor.job_states shows.
+grant select, insert on reactor.jobs, reactor.dependencies to reactor_producer;
+grant insert on reactor.new_jobs to reactor_producer, reactor_worker;
+grant select on reactor.job_states to reactor_producer, reactor_worker, reactor_viewer;
+grant execute on function
+    reactor.submit(text, jsonb, uuid, text, bigint, timestamptz, bigint, double precision, text[], text, boolean, text),
+    reactor.submit(varchar, json, uuid, text, bigint, timestamptz, bigint, double precision, text[], text, boolean, text),
+    reactor.submit_many, reactor.submit_pipeline
     to reactor_producer, reactor_worker;
 
--- Producers insert jobs and follow them by id; they see no payloads, results or errors.
-grant insert (job_type, payload, pipeline_id, queue, priority, run_after, max_attempts, timeout_seconds, tags, scope,
-    exclusive, idempotency_key) on reactor.jobs to reactor_producer;
-grant select (id, pipeline_id, job_type, scope, idempotency_key, state) on reactor.jobs to reactor_producer;
-grant insert (job_id, depends_on, needs) on reactor.dependencies to reactor_producer;
-grant execute on function reactor.submit, reactor.submit_many, reactor.submit_pipeline to reactor_producer;
-
-grant select, update, delete on reactor.jobs to reactor_worker;
--- Without `changed` and `inserted_by`, which only the columns' defaults may set.
-grant insert (job_type, payload, pipeline_id, queue, priority, run_after, max_attempts, timeout_seconds, tags, scope,
-    exclusive, idempotency_key, parent_id) on reactor.jobs to reactor_worker;
-grant select, insert (job_id, depends_on, needs), update (resolved) on reactor.dependencies to reactor_worker;
+grant select, insert, update, delete on reactor.jobs to reactor_worker;
+grant select, insert, update (resolved) on reactor.dependencies to reactor_worker;
 grant select, insert, update, delete on reactor.steps, reactor.attempts, reactor.workers, reactor.queues,
     reactor.schedules to reactor_worker;
 grant select, update on reactor.settings to reactor_worker;
 grant select, insert on reactor.audit, reactor.archive to reactor_worker;
 grant execute on function
-    reactor.submit, reactor.submit_many, reactor.submit_pipeline, reactor.insert_jobs, reactor.chain,
+    reactor.insert_jobs, reactor.chain,
     reactor.claim, reactor.open_queues, reactor.free_capacity, reactor.take_scopes, reactor.settle, reactor.refund,
     reactor.scope_lock_class, reactor.lock_scopes, reactor.free_scopes, reactor.notify_jobs,
     reactor.lock_predecessors, reactor.recompute_dependencies, reactor.resolve_dependencies,

@@ -22,13 +22,14 @@
 -- Ready jobs. Claims walk the index jobs_ready. Jobs that can't run yet are outside it: a future run_after (until
 -- promote_due clears it), or `parked` behind another job of their scope (scopes).
 --
--- Streams. `changed` holds the transaction that last wrote a row. Together with the reader's snapshot it identifies the
+-- Streams. `changed_xid` holds the transaction that last wrote a row. Together with the reader's snapshot it identifies the
 -- rows that the reader has not seen (change_tracking).
 --
 -- Lock order. 1. rows of running jobs, by id; 2. advisory locks of scopes, by hash; 3. rows of waiting and pending
 -- jobs, by id, predecessors before dependants; 4. rows of dependencies; 5. rows of steps. Claims wait for no row: they
 -- skip what is locked. All writes assume READ COMMITTED.
 
+\ir checks.sql
 \ir types.sql
 \ir sequences.sql
 \ir tables/alembic_version.sql
@@ -61,6 +62,9 @@
 \ir functions/repair_waiting.sql
 \ir functions/schedules.sql
 \ir triggers.sql
+\ir views/new_jobs.sql
+\ir views/job_states.sql
 \ir views/pipelines.sql
 \ir views/workload.sql
+\ir policies.sql
 \ir privileges.sql

@@ -87,7 +87,7 @@ async def test_jobs_are_cancelled_in_batches_of_a_thousand(connection: Connectio
     done = await cancel(connection, ids, "all of them", ANNE)
     assert len(done.jobs) == 2500
     transactions = await connection.fetch(
-        "select count(*) as n from reactor.jobs where state = 'cancelled' group by changed order by 1"
+        "select count(*) as n from reactor.jobs where state = 'cancelled' group by changed_xid order by 1"
     )
     assert [record["n"] for record in transactions] == [500, 1000, 1000]
     assert [len(note["details"]["ids"]) for note in await audit(connection)] == [1000, 1000, 500]

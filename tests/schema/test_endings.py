@@ -120,7 +120,7 @@ async def check(connection: Connection, rule: Rule, job: Job, before: dict[str, 
     is_delayed = again and rule.run_after == "delay"
     has_result = rule.outcome in ("completed", "partial")
     message = {"completed": "done", "partial": "half", "snoozed": "later"}.get(rule.outcome)
-    assert after.pop("changed") != before["changed"]
+    assert after.pop("changed_xid") != before["changed_xid"]
     if run_after := after.pop("run_after"):
         wait = await connection.fetchval("select extract(epoch from $1 - clock_timestamp())::float8", run_after)
         assert DELAY_SECONDS - 20 < wait <= DELAY_SECONDS
@@ -257,7 +257,7 @@ async def test_jobs_that_a_dead_worker_no_longer_runs_only_lose_their_hold(
     assert swept == {cancelled.id: "cancelled", again.id: "pending", failed.id: "failed"}
     for old in before:
         after = await row(old["id"])
-        assert after.pop("changed") != old.pop("changed")
+        assert after.pop("changed_xid") != old.pop("changed_xid")
         assert after == old | {"worker_id": None}
     assert await connection.fetch("select * from reactor.attempts order by job_id") == history
     assert [(await row(job_id))["parked"] for job_id in parked] == [False] * 3

@@ -41,8 +41,8 @@ def stale_argument(parameter: asyncpg.Type, job_id: int) -> Any:
         "float8": 1.0,
         "float8[]": [0.0],
         "bool": True,
-        "pg_snapshot": (1, 1, ()),
-        "pg_snapshot[]": [None],
+        "txid_snapshot": (1, 1, ()),
+        "txid_snapshot[]": [None],
         "timestamptz": datetime(2026, 1, 1, tzinfo=UTC),
     }[parameter.name]
 

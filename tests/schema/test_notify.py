@@ -164,28 +164,28 @@ async def test_changed_is_maintained_for_every_writer(connection: Connection, ta
     for statement in (
         f"select 1 from reactor.{table}",
         f"update reactor.{table} set state = 'completed'",
-        f"update reactor.{table} set error = 'x', changed = '3'",
+        f"update reactor.{table} set error = 'x', changed_xid = '3'",
     ):
         async with connection.transaction():
             await connection.execute(statement)
-            stamp = f"select changed = pg_current_xact_id() from reactor.{table}"
+            stamp = f"select changed_xid = txid_current() from reactor.{table}"
             assert await connection.fetchval(stamp) or statement.startswith("select")
-        assert await connection.fetchval(f"select changed <> '3' from reactor.{table}")
+        assert await connection.fetchval(f"select changed_xid <> '3' from reactor.{table}")
 
 
 async def test_the_snapshot_finds_a_late_commit_once_and_only_once(database: str, connection: Connection) -> None:
     """Sequence numbers would lose a transaction that started first and commits last."""
     news = (
-        "select id, pg_current_snapshot()::text as cursor from reactor.jobs "
-        "where changed >= pg_snapshot_xmin($1) and not pg_visible_in_snapshot(changed, $1)"
+        "select id, txid_current_snapshot()::text as cursor from reactor.jobs "
+        "where changed_xid >= txid_snapshot_xmin($1) and not txid_visible_in_snapshot(changed_xid, $1)"
     )
 
     async def cursor() -> str:
-        now: str = await connection.fetchval("select pg_current_snapshot()::text")
+        now: str = await connection.fetchval("select txid_current_snapshot()::text")
         return now
 
     async def since(snapshot: str) -> list[int]:
-        return [r["id"] for r in await connection.fetch(news.replace("$1", f"'{snapshot}'::pg_snapshot"))]
+        return [r["id"] for r in await connection.fetch(news.replace("$1", f"'{snapshot}'::txid_snapshot"))]
 
     async with connect(database, name="late") as late:
         transaction = late.transaction()

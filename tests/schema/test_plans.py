@@ -49,7 +49,7 @@ async def test_the_end_of_a_job_reads_only_its_own_dependants(connection: Connec
 async def test_an_overview_reads_only_changed_jobs(connection: Connection, is_new: bool) -> None:
     await connection.execute("insert into reactor.jobs (job_type) select 'work' from generate_series(1, 20000)")
     await connection.execute("vacuum analyze reactor.jobs")
-    cursor = await connection.fetchval("select pg_current_snapshot()")
+    cursor = await connection.fetchval("select txid_current_snapshot()")
     await connection.execute("insert into reactor.jobs (job_type) values ('work')")
     asked = (None, [cursor], 500, cursor[0]) if is_new else (cursor, [], 500, None)
     assert len(await connection.fetch(statements.OVERVIEW_CHANGES, *asked)) == 2

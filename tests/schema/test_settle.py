@@ -304,10 +304,10 @@ async def test_recover_takes_a_job_from_a_dead_worker_only(connection: Connectio
 async def test_a_heartbeat_returns_the_attempts_that_the_worker_holds(connection: Connection, worker: Worker) -> None:
     """F8: it never writes to jobs."""
     jobs = [await running(connection, worker) for _ in range(3)]
-    before = await connection.fetch("select changed from reactor.jobs order by id")
+    before = await connection.fetch("select changed_xid from reactor.jobs order by id")
     assert await heartbeat(connection, worker.id, 60)
     assert await held(connection, worker.id) == {job.id: job.attempt_id for job in jobs}
-    assert await connection.fetch("select changed from reactor.jobs order by id") == before
+    assert await connection.fetch("select changed_xid from reactor.jobs order by id") == before
 
 
 async def test_due_jobs_are_promoted_and_the_next_due_time_is_returned(connection: Connection, worker: Worker) -> None:

@@ -1,24 +1,34 @@
 -- Drops everything that revision 0001 created. The roles stay: they belong to the server, and other databases may use
 -- them.
-drop view reactor.pipelines, reactor.workload;
+drop view reactor.new_jobs, reactor.job_states, reactor.pipelines, reactor.workload;
+-- Policies and rules for new jobs refer to the table, and the table's triggers to the rules.
+drop trigger before_insert on reactor.jobs;
+drop policy insert_jobs on reactor.jobs;
+drop function reactor.before_insert, reactor.complete, reactor.check_job, reactor.is_plain, reactor.check_id,
+    reactor.may_write_engine_columns;
 drop table
     reactor.audit, reactor.archive, reactor.schedules, reactor.queues, reactor.workers, reactor.attempts, reactor.steps,
     reactor.dependencies, reactor.jobs, reactor.settings;
 drop function
-    reactor.pipeline_state, reactor.submit, reactor.submit_many, reactor.submit_pipeline, reactor.insert_jobs,
+    reactor.insert_new_job, reactor.pipeline_state,
+    reactor.submit(text, jsonb, uuid, text, bigint, timestamptz, bigint, double precision, text[], text, boolean, text),
+    reactor.submit(varchar, json, uuid, text, bigint, timestamptz, bigint, double precision, text[], text, boolean, text),
+    reactor.submit_many, reactor.submit_pipeline, reactor.insert_jobs,
     reactor.chain, reactor.claim, reactor.open_queues, reactor.free_capacity, reactor.take_scopes, reactor.settle,
     reactor.refund, reactor.cancel, reactor.retry, reactor.sweep, reactor.expire_workers, reactor.prune,
     reactor.repair_waiting, reactor.create_archive_partition, reactor.after_jobs_updated, reactor.check_dependencies,
     reactor.connect_dependencies, reactor.first_dependency, reactor.find_cycle, reactor.recompute_dependencies,
     reactor.resolve_dependencies, reactor.lock_predecessors, reactor.free_scopes, reactor.lock_scopes,
-    reactor.scope_lock_class, reactor.before_insert, reactor.set_changed, reactor.epoch, reactor.after_limits_changed,
+    reactor.scope_lock_class, reactor.check_update, reactor.is_valid, reactor.release_expired_key,
+    reactor.unless_past, reactor.caller, reactor.default_need, reactor.before_update_by_hand, reactor.set_changed, reactor.epoch, reactor.after_limits_changed,
     reactor.before_schedule_changed, reactor.after_schedules_changed, reactor.after_steps_written, reactor.after_insert,
-    reactor.first_insert, reactor.notify_feed, reactor.notify_jobs, reactor.notify_once, reactor.time_ordered_uuid;
+    reactor.notify_feed, reactor.notify_jobs, reactor.notify_once, reactor.time_ordered_uuid;
 drop type reactor.claimed;
 drop sequence reactor.jobs_notified_at, reactor.feed_notified_at;
-drop domain
-    reactor.payload, reactor.label, reactor.key, reactor.priority, reactor.attempt_limit, reactor.duration,
-    reactor.fraction, reactor.tags, reactor.job_state;
+drop function
+    reactor.check_tags, reactor.are_tags, reactor.check_timeout, reactor.is_timeout, reactor.check_max_attempts,
+    reactor.is_max_attempts, reactor.check_priority, reactor.is_priority, reactor.check_key, reactor.is_key,
+    reactor.check_name, reactor.is_name, reactor.check_payload, reactor.is_payload;
 drop function reactor.refuse;
 revoke select on reactor.alembic_version from reactor_worker, reactor_producer, reactor_viewer;
 revoke usage on schema reactor from reactor_worker, reactor_producer, reactor_viewer;

@@ -2,22 +2,30 @@
 
 -- At the producer's commit, once for each transaction: functions/notify.sql.
 create constraint trigger after_insert after insert on reactor.jobs
-    deferrable initially deferred for each row when (reactor.first_insert()) execute function reactor.after_insert();
+    deferrable initially deferred for each row
+    when (case when current_setting('reactor.inserting', true) = txid_current()::text then false
+        else set_config('reactor.inserting', txid_current()::text, true) is not null end)
+    execute function reactor.after_insert();
 
 create or replace trigger before_insert before insert on reactor.jobs
-    for each row when (new.run_after is not null or new.exclusive or new.idempotency_key is not null)
-    execute function reactor.before_insert();
+    for each row execute function reactor.before_insert();
+create or replace trigger check_update before update of job_type, payload, queue, priority, max_attempts,
+    timeout_seconds, tags, scope, exclusive, idempotency_key on reactor.jobs
+    for each row execute function reactor.check_update();
 
+-- Not for the engine's own statements, which set changed_xid.
 create or replace trigger set_changed before update on reactor.jobs
-    for each row when (new.changed <> pg_current_xact_id()) execute function reactor.set_changed();
+    for each row when (new.changed_xid <> txid_current()) execute function reactor.before_update_by_hand();
 create or replace trigger set_changed before update on reactor.steps
-    for each row when (new.changed <> pg_current_xact_id()) execute function reactor.set_changed();
+    for each row when (new.changed_xid <> txid_current()) execute function reactor.set_changed();
 
 -- A trigger with transition tables can be neither for several events nor for named columns.
 create or replace trigger after_update after update on reactor.jobs
     referencing old table as before new table as updated
     for each statement execute function reactor.after_jobs_updated();
 
+create or replace trigger default_need before insert on reactor.dependencies
+    for each row when (new.needs is null) execute function reactor.default_need();
 create or replace trigger check_dependencies after insert on reactor.dependencies
     referencing new table as inserted for each statement execute function reactor.check_dependencies();
 -- At the producer's commit, once for all edges of the transaction: functions/connect_dependencies.sql.

@@ -22,7 +22,7 @@ begin
         if current_setting('transaction_isolation') <> 'read committed' and exists (
             select from updated u join before b on b.id = u.id
             where u.id = any (ended) and b.state in ('waiting', 'pending', 'running')
-                and u.inserted_by <> pg_current_xact_id())
+                and u.inserted_xid <> txid_current())
         then
             raise exception 'reactor: a job can''t be ended in a % transaction',
                 current_setting('transaction_isolation')
@@ -45,7 +45,7 @@ begin
                 select true as past, b.id, b.scope, b.worker_id is not null as held,
                     -- Jobs that this transaction inserted were never unparked.
                     b.state = 'pending' and b.run_after is null and not b.parked
-                        and b.inserted_by <> pg_current_xact_id() as ready,
+                        and b.inserted_xid <> txid_current() as ready,
                     false as pending
                 from before b where b.scope is not null
                 union all
@@ -73,7 +73,7 @@ begin
     end if;
     -- An attempt that ends without finishing its job leaves steps in the state running; a crashed one can't reset them.
     if interrupted is not null then
-        update reactor.steps s set state = 'pending', changed = pg_current_xact_id()
+        update reactor.steps s set state = 'pending', changed_xid = txid_current()
         where s.job_id = any (interrupted) and s.state = 'running';
     end if;
     perform reactor.notify_feed();

@@ -26,11 +26,11 @@ begin
         ), cancelled as (
             update reactor.jobs j set
                 state = 'cancelled', attempt_id = null, run_after = null, parked = false, error = reason,
-                finished_at = clock_timestamp(), changed = pg_current_xact_id()
+                finished_at = clock_timestamp(), changed_xid = txid_current()
             from target t where j.id = t.id and (select count(*) from notified) >= 0
             returning j.id
         )
-        select t.id, t.state::text from target t join cancelled c on c.id = t.id;
+        select t.id, t.state from target t join cancelled c on c.id = t.id;
 end
 $$;
 comment on function reactor.cancel is 'Cancels unfinished jobs for a reason; returns them with their previous states.';

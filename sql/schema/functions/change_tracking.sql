@@ -1,11 +1,28 @@
--- `changed` is the transaction that last wrote a streamed row. Compared with a reader's snapshot it identifies exactly
+-- `changed_xid` is the transaction that last wrote a streamed row. Compared with a reader's snapshot it identifies exactly
 -- the rows that the reader has not seen. Inserts take it from the column's default, and the engine's statements set it;
 -- the trigger sets it for all other updates.
 
 create or replace function reactor.set_changed() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-    new.changed := pg_current_xact_id();
+    new.changed_xid := txid_current();
+    return new;
+end
+$$;
+
+-- For jobs. The engine writes valid values; a person may mistype one.
+create or replace function reactor.before_update_by_hand() returns trigger
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    if new.state not in ('waiting', 'pending', 'running', 'completed', 'partial', 'failed', 'cancelled') then
+        perform reactor.refuse(format('reactor: %L is not a state of a job', new.state),
+            'Use waiting, pending, running, completed, partial, failed or cancelled.');
+    end if;
+    if new.progress not between 0 and 1 then
+        perform reactor.refuse(format('reactor: progress %s is out of range', new.progress),
+            'Use 0 (nothing done) to 1 (all done).');
+    end if;
+    new.changed_xid := txid_current();
     return new;
 end
 $$;

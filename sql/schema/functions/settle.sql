@@ -92,7 +92,7 @@ begin
             -- A completed job that reported progress is at 1.
             progress = case when e.outcome = 'completed' and j.progress is not null then 1 else j.progress end,
             children = j.children + coalesce(e.children, 0),
-            changed = pg_current_xact_id()
+            changed_xid = txid_current()
         from ended e
         where j.id = e.id and j.attempt_id = e.attempt_id and j.state = e.fence
         returning j.id, j.state, j.attempts + e.refund as number, j.locked_by, j.locked_at, e.attempt_id, e.outcome,
@@ -105,7 +105,7 @@ begin
             s.error
         from settled s where s.state = 'pending' and s.outcome <> 'unstarted'
     )
-    select s.id, s.state::text from settled s;
+    select s.id, s.state from settled s;
 end
 $$;
 comment on function reactor.settle is

@@ -1,4 +1,4 @@
--- For producers: inserts a job in one call, without error handling.
+-- For producers: inserts a job in one call, without error handling. Numbers have the widest types that drivers send.
 
 create or replace function reactor.submit(
     job_type text,
@@ -7,10 +7,10 @@ create or replace function reactor.submit(
     inout pipeline_id uuid default null,
     out outcome text,
     queue text default 'default',
-    priority int default 0,
+    priority bigint default 0,
     run_after timestamptz default null,
-    max_attempts int default null,
-    timeout_seconds real default null,
+    max_attempts bigint default null,
+    timeout_seconds double precision default null,
     tags text[] default '{}',
     scope text default null,
     exclusive boolean default false,
@@ -22,18 +22,18 @@ begin
     if submit.job_type is null then
         perform reactor.refuse('reactor: the job has no job_type', 'Set job_type to the name of the handler.');
     end if;
-    if submit.priority not between -1000 and 1000 then
-        perform reactor.refuse(format('reactor: priority %s is out of range', submit.priority),
-            'Use -1000 (first) to 1000 (last); the default is 0.');
-    end if;
+    -- The trigger checks the rest. These are checked before they are converted to the columns' types.
+    perform reactor.check_priority(submit.priority), reactor.check_max_attempts(submit.max_attempts),
+        reactor.check_timeout(submit.timeout_seconds);
     -- The conflicting job may have ended before it is read; then the insert is tried again.
     for try in 1 .. 10 loop
         insert into reactor.jobs as j (job_type, payload, pipeline_id, queue, priority, run_after, max_attempts,
-            timeout_seconds, tags, scope, exclusive, idempotency_key)
+            timeout_seconds, tags, scope, exclusive, idempotency_key, created_by)
         values (submit.job_type, coalesce(submit.payload, '{}'),
             coalesce(submit.pipeline_id, reactor.time_ordered_uuid()), coalesce(submit.queue, 'default'),
             coalesce(submit.priority, 0), submit.run_after, submit.max_attempts, submit.timeout_seconds,
-            coalesce(submit.tags, '{}'), submit.scope, coalesce(submit.exclusive, false), submit.idempotency_key)
+            coalesce(submit.tags, '{}'), submit.scope, coalesce(submit.exclusive, false), submit.idempotency_key,
+            reactor.caller())
         on conflict do nothing
         returning j.id, j.pipeline_id, 'created' as outcome into job;
         if not found and submit.idempotency_key is not null then
@@ -56,9 +56,39 @@ begin
         using errcode = 'serialization_failure', hint = 'Run the transaction again.';
 end
 $$;
-comment on function reactor.submit is
+comment on function reactor.submit(text, jsonb, uuid, text, bigint, timestamptz, bigint, double precision, text[], text,
+    boolean, text) is
     'Inserts a job. outcome: created; existing (id is the holder of the idempotency_key); '
     'busy (id is the job that holds the exclusive scope).';
+
+-- For drivers that send JSON parameters as json. Its job_type is a varchar and its payload has no default, so that
+-- PostgreSQL prefers the function above wherever the type of the payload is unknown: in literals, and in parameters
+-- whose types a driver leaves to the server.
+create or replace function reactor.submit(
+    job_type varchar,
+    payload json,
+    out id bigint,
+    inout pipeline_id uuid default null,
+    out outcome text,
+    queue text default 'default',
+    priority bigint default 0,
+    run_after timestamptz default null,
+    max_attempts bigint default null,
+    timeout_seconds double precision default null,
+    tags text[] default '{}',
+    scope text default null,
+    exclusive boolean default false,
+    idempotency_key text default null)
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    select s.id, s.pipeline_id, s.outcome into id, pipeline_id, outcome
+    from reactor.submit(submit.job_type::text, submit.payload::jsonb, submit.pipeline_id, submit.queue, submit.priority,
+        submit.run_after, submit.max_attempts, submit.timeout_seconds, submit.tags, submit.scope, submit.exclusive,
+        submit.idempotency_key) s;
+end
+$$;
+comment on function reactor.submit(varchar, json, uuid, text, bigint, timestamptz, bigint, double precision, text[], text,
+    boolean, text) is 'As reactor.submit with a payload of type jsonb.';
 
 -- Inserts an array of jobs: the common part of submit_many, submit_pipeline and chain.
 create or replace function reactor.insert_jobs(jobs jsonb, parent bigint)
@@ -109,10 +139,11 @@ begin
     return query
         with inserted as (
             insert into reactor.jobs as j (job_type, payload, pipeline_id, queue, priority, run_after, max_attempts,
-                timeout_seconds, tags, scope, parent_id)
+                timeout_seconds, tags, scope, parent_id, created_by)
             select s.job_type, coalesce(s.payload, '{}'), coalesce(s.pipeline_id, reactor.time_ordered_uuid()),
                 coalesce(s.queue, 'default'), coalesce(s.priority, 0), s.run_after, s.max_attempts, s.timeout_seconds,
-                coalesce(s.tags, '{}'), s.scope, insert_jobs.parent
+                coalesce(s.tags, '{}'), s.scope, insert_jobs.parent,
+                reactor.caller()
             from rows from (jsonb_to_recordset(jobs) as (job_type text, payload jsonb, pipeline_id uuid, queue text,
                 priority int, run_after timestamptz, max_attempts int, timeout_seconds real, tags text[], scope text))
                 with ordinality as s (job_type, payload, pipeline_id, queue, priority, run_after, max_attempts,

@@ -1,8 +1,8 @@
 -- One row per job. Columns are ordered by width, so that rows need no padding; each comment says who writes the column.
 create table reactor.jobs (
     id bigint generated always as identity primary key,
-    changed xid8 not null default pg_current_xact_id(),
-    inserted_by xid8 not null default pg_current_xact_id(),
+    changed_xid bigint not null default txid_current(),
+    inserted_xid bigint not null default txid_current(),
     pipeline_id uuid not null default gen_random_uuid(),
     attempt_id uuid,
     worker_id uuid,
@@ -13,27 +13,28 @@ create table reactor.jobs (
     started_at timestamptz,
     locked_at timestamptz,
     finished_at timestamptz,
-    max_attempts reactor.attempt_limit,
+    max_attempts int,
     attempts int not null default 0,
     quota int,
     children int not null default 0,
     waiting_on int not null default 0,
-    timeout_seconds reactor.duration,
-    progress reactor.fraction,
-    priority reactor.priority not null default 0,
+    timeout_seconds real,
+    progress real,
+    priority smallint not null default 0,
     exclusive boolean not null default false,
     is_current boolean not null default false,
     parked boolean not null default false,
-    state reactor.job_state not null default 'pending',
-    queue reactor.label not null default 'default',
-    job_type reactor.label,
-    scope reactor.key,
-    idempotency_key reactor.key,
+    state text not null default 'pending',
+    queue text not null default 'default',
+    job_type text,
+    scope text,
+    idempotency_key text,
+    created_by text not null default current_user,
     locked_by text,
     status_message text,
     error text,
-    tags reactor.tags not null default '{}',
-    payload reactor.payload not null default '{}',
+    tags text[] not null default '{}',
+    payload jsonb not null default '{}',
     result jsonb
 ) with (
     fillfactor = 90,
@@ -59,9 +60,9 @@ comment on table reactor.jobs is
     'One row per job. All that a service needs: INSERT INTO reactor.jobs (job_type, payload) '
     'VALUES (''csv_ingest'', ''{"file": "a.csv"}'') RETURNING id, pipeline_id';
 comment on column reactor.jobs.id is 'set by the database';
-comment on column reactor.jobs.changed is
+comment on column reactor.jobs.changed_xid is
     'engine only: the transaction that last changed the row; streams resume by it';
-comment on column reactor.jobs.inserted_by is 
+comment on column reactor.jobs.inserted_xid is 
     'engine only: the transaction that inserted the row; only that transaction may insert dependencies of the job';
 comment on column reactor.jobs.job_type is
     'producer: selects the handler; NULL: a row adopted from elsewhere, never dispatched';
@@ -99,6 +100,7 @@ comment on column reactor.jobs.status_message is 'handler: one line for humans';
 comment on column reactor.jobs.result is 'handler: its return value';
 comment on column reactor.jobs.error is 'engine only: the last error, or why the job was cancelled';
 comment on column reactor.jobs.created_at is 'set by the database';
+comment on column reactor.jobs.created_by is 'set by the database: the role that inserted the job, and may read it';
 comment on column reactor.jobs.started_at is 'engine only: the first start of the handler; unchanged by later attempts';
 comment on column reactor.jobs.finished_at is 'engine only: when the job reached a terminal state';
 comment on column reactor.jobs.waiting_on is 'engine only: the number of its dependencies that are not met yet';
@@ -127,7 +129,7 @@ create unique index jobs_idempotency on reactor.jobs (job_type, idempotency_key)
     where idempotency_key is not null and state <> 'cancelled';
 create index jobs_broken_by on reactor.jobs (broken_by) where broken_by is not null;
 create index jobs_times on reactor.jobs using brin (created_at, finished_at);
--- What changed since a given transaction, over all pipelines. xid8 has no BRIN operator class; a btree would be written
--- twice per job, and progress updates would not be HOT.
-create index jobs_changed on reactor.jobs using brin ((changed::text::bigint))
+-- What changed since a given transaction, over all pipelines. A btree would be written twice per job, and progress
+-- updates would not be HOT.
+create index jobs_changed on reactor.jobs using brin (changed_xid)
     with (pages_per_range = 16, autosummarize = on);

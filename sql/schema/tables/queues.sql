@@ -1,6 +1,6 @@
 -- Only queues that are paused or limited need a row.
 create table reactor.queues (
-    name reactor.label primary key,
+    name text primary key constraint name_is_valid check (reactor.check_name(name)),
     paused boolean not null default false,
     max_running int constraint max_running_is_not_negative check (max_running >= 0)
 );

@@ -1,15 +1,15 @@
 -- Recurring jobs. Pods insert the job of each tick (sql/statements/schedules).
 create table reactor.schedules (
-    name reactor.label primary key,
-    job_type reactor.label not null,
-    payload reactor.payload not null default '{}',
-    queue reactor.label not null default 'default',
-    priority reactor.priority not null default 0,
-    scope reactor.key,
+    name text primary key constraint name_is_valid check (reactor.check_name(name)),
+    job_type text not null constraint job_type_is_valid check (reactor.check_name(job_type)),
+    payload jsonb not null default '{}' constraint payload_is_valid check (reactor.check_payload(payload)),
+    queue text not null default 'default' constraint queue_is_valid check (reactor.check_name(queue)),
+    priority smallint not null default 0 constraint priority_is_valid check (reactor.check_priority(priority)),
+    scope text constraint scope_is_valid check (reactor.check_key(scope)),
     exclusive boolean not null default false,
-    tags reactor.tags not null default '{}',
-    max_attempts reactor.attempt_limit,
-    timeout_seconds reactor.duration,
+    tags text[] not null default '{}' constraint tags_are_valid check (reactor.check_tags(tags)),
+    max_attempts int constraint max_attempts_is_valid check (reactor.check_max_attempts(max_attempts)),
+    timeout_seconds real constraint timeout_is_valid check (reactor.check_timeout(timeout_seconds)),
     cron text,
     every interval
         constraint every_is_a_fixed_length_of_time check (

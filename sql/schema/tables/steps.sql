@@ -3,7 +3,7 @@ create table reactor.steps (
     job_id bigint not null references reactor.jobs on delete cascade,
     name text not null,
     position int not null,
-    changed xid8 not null default pg_current_xact_id(),
+    changed_xid bigint not null default txid_current(),
     state text not null default 'pending'
         constraint step_state_is_known check (state in ('pending', 'running', 'completed', 'failed', 'skipped')),
     result jsonb,
@@ -12,7 +12,7 @@ create table reactor.steps (
     finished_at timestamptz,
     primary key (job_id, name)
 ) with (fillfactor = 80);
-create index steps_changed on reactor.steps using brin ((changed::text::bigint))
+create index steps_changed on reactor.steps using brin (changed_xid)
     with (pages_per_range = 16, autosummarize = on);
 comment on table reactor.steps is 'Units of work inside a job. A completed step is not run again on a retry.';
 comment on column reactor.steps.name is 'unique within its job';
@@ -23,5 +23,5 @@ comment on column reactor.steps.state is
 comment on column reactor.steps.result is
     'what the step returned; a later attempt receives it without running the step';
 comment on column reactor.steps.error is 'why it failed or was skipped';
-comment on column reactor.steps.changed is
+comment on column reactor.steps.changed_xid is
     'engine only: the transaction that last changed the row; streams resume by it';

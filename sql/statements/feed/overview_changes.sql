@@ -9,13 +9,13 @@
 -- them, and use the BRIN index instead of walking all jobs. The windows bound the work, because a cursor can be of any
 -- age, a pipeline can have any number of jobs, and the table any number of pipelines.
 with now as materialized (
-    select pg_current_snapshot() as snapshot, pg_snapshot_xmax(pg_current_snapshot()) as xmax, reactor.epoch() as epoch
+    select txid_current_snapshot() as snapshot, txid_snapshot_xmax(txid_current_snapshot()) as xmax, reactor.epoch() as epoch
 ), reader as materialized (
-    select r.number, r.cursor from unnest($2::pg_snapshot[]) with ordinality as r (cursor, number)
+    select r.number, r.cursor from unnest($2::txid_snapshot[]) with ordinality as r (cursor, number)
 ), recent as materialized (
-    select j.pipeline_id, j.changed
+    select j.pipeline_id, j.changed_xid
     from reactor.jobs j
-    where j.changed::text::bigint >= $4::bigint and j.changed < (select xmax from now) and j.job_type is not null
+    where j.changed_xid >= $4::bigint and j.changed_xid < (select xmax from now) and j.job_type is not null
     limit 20001
 ), newest as materialized (
     select n.pipeline_id
@@ -24,15 +24,15 @@ with now as materialized (
 ), changed_pipelines as materialized (
     (select distinct 0::bigint as reader, j.pipeline_id
     from reactor.jobs j
-    where j.changed::text::bigint >= pg_snapshot_xmin($1::pg_snapshot)::text::bigint
-        and not pg_visible_in_snapshot(j.changed, $1::pg_snapshot) and j.changed < (select xmax from now)
+    where j.changed_xid >= txid_snapshot_xmin($1::txid_snapshot)
+        and not txid_visible_in_snapshot(j.changed_xid, $1::txid_snapshot) and j.changed_xid < (select xmax from now)
         and j.job_type is not null
     limit $3::int + 1)
     union all
     select r.number, c.pipeline_id
     from reader r cross join lateral (
         select distinct l.pipeline_id from recent l
-        where not pg_visible_in_snapshot(l.changed, r.cursor)
+        where not txid_visible_in_snapshot(l.changed_xid, r.cursor)
         limit $3::int + 1) c
     where r.cursor is not null and (select count(*) from recent) <= 20000
     union all

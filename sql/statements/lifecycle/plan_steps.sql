@@ -15,7 +15,7 @@ with lock_timeout as materialized (
     from held h cross join unnest($3::text[], $4::int[]) as p (name, position)
     on conflict (job_id, name) do update set
         position = excluded.position, state = excluded.state, started_at = excluded.started_at, finished_at = null,
-        result = null, error = null, changed = pg_current_xact_id()
+        result = null, error = null, changed_xid = txid_current()
     where s.state <> 'completed'
 )
 select id from held

@@ -19,7 +19,7 @@ with lock_timeout as materialized (
         state = s.state, result = s.result, error = s.error,
         started_at = case when s.state = 'running' then clock_timestamp() else t.started_at end,
         finished_at = case when s.state in ('completed', 'failed', 'skipped') then clock_timestamp() end,
-        changed = pg_current_xact_id()
+        changed_xid = txid_current()
     from reported s join held h on h.id = s.id and h.attempt_id = s.attempt_id
     where t.job_id = s.id and t.name = s.name
 )

@@ -9,7 +9,7 @@ with reported as materialized (
 )
 update reactor.jobs j set
     progress = coalesce(s.progress, j.progress), status_message = coalesce(s.message, j.status_message),
-    changed = pg_current_xact_id()
+    changed_xid = txid_current()
 from reported s
 where j.id = s.id and j.attempt_id = s.attempt_id and j.state = s.fence
 returning j.attempt_id

@@ -1,6 +1,6 @@
 -- Why the jobs $1 can't be retried: the first exclusive one whose scope is taken, with the job that holds it. That may
 -- be another of them: two finished jobs of one scope can't both start again.
-select j.id, j.scope::text as scope, o.id as holder_id
+select j.id, j.scope, o.id as holder_id
 from reactor.jobs j
 join reactor.jobs o on o.scope = j.scope and o.exclusive and o.id <> j.id
     and (o.state in ('waiting', 'pending', 'running') or o.id = any ($1::bigint[]) and o.id < j.id)

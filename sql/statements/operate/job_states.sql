@@ -1,2 +1,2 @@
 -- The states of those of the jobs $1 that exist.
-select j.id, j.state::text as state from reactor.jobs j where j.id = any ($1::bigint[]) order by j.id
+select j.id, j.state from reactor.jobs j where j.id = any ($1::bigint[]) order by j.id

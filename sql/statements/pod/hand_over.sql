@@ -7,7 +7,7 @@ with given as materialized (
     update reactor.jobs j set
         attempt_id = gen_random_uuid(), worker_id = w.id,
         attempts = j.attempts + case when $5::boolean then 1 else 0 end,
-        locked_at = clock_timestamp(), error = $4::text, changed = pg_current_xact_id()
+        locked_at = clock_timestamp(), error = $4::text, changed_xid = txid_current()
     from given g cross join reactor.workers w
     where j.id = g.id and j.attempt_id = g.attempt_id and j.state = g.fence
         and w.id = $3::uuid and w.ended_at is null and w.lease_until > clock_timestamp()

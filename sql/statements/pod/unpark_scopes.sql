@@ -7,7 +7,7 @@ with recursive parked (scope) as (
         order by j.scope limit 1)
     from parked p where p.scope is not null
 ), forgotten as materialized (
-    select array_agg(p.scope::text) as scopes from parked p
+    select array_agg(p.scope) as scopes from parked p
     where p.scope is not null
         and not exists (select from reactor.jobs h where h.scope = p.scope and h.worker_id is not null)
 )

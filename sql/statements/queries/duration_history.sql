@@ -5,7 +5,7 @@ with bounds as materialized (
         date_bin(make_interval(secs => $2::float8), clock_timestamp() - make_interval(secs => $1::float8), 'epoch')
             as first
 ), ended as materialized (
-    select j.job_type::text as job_type, date_bin((select width from bounds), j.finished_at, 'epoch') as at,
+    select j.job_type, date_bin((select width from bounds), j.finished_at, 'epoch') as at,
         extract(epoch from j.finished_at - j.started_at)::float8 as seconds
     from reactor.jobs j
     where j.finished_at >= (select first from bounds) and j.job_type is not null and j.started_at is not null

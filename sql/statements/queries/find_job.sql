@@ -1,13 +1,13 @@
 -- The job $1 with everything known about it, in one snapshot: its dependencies, its steps, and the attempts that did
 -- not finish it. Lists are arrays of JSON texts: a driver has to look up any other type on each connection. Numbers and
 -- times as in list_jobs.sql.
-select j.id, j.job_type::text as job_type, j.state::text as state, j.payload::jsonb as payload, j.pipeline_id,
-    j.parent_id, j.children, j.queue::text as queue, j.priority::int as priority,
+select j.id, j.job_type, j.state, j.payload, j.pipeline_id,
+    j.parent_id, j.children, j.queue, j.priority,
     case when j.run_after is not null
         then least(j.run_after, timestamptz '9999-12-31 23:59:59.999999+00') end as run_after,
-    j.max_attempts::int as max_attempts, j.timeout_seconds::numeric::float8 as timeout_seconds, j.tags::text[] as tags,
-    j.scope::text as scope, j.exclusive, j.idempotency_key::text as idempotency_key, j.is_current, j.attempt_id,
-    j.attempts, coalesce(j.quota, j.max_attempts::int) as quota, j.waiting_on, j.locked_by, j.worker_id, j.locked_at,
+    j.max_attempts, j.timeout_seconds::numeric::float8 as timeout_seconds, j.tags,
+    j.scope, j.exclusive, j.idempotency_key, j.is_current, j.attempt_id,
+    j.attempts, coalesce(j.quota, j.max_attempts) as quota, j.waiting_on, j.locked_by, j.worker_id, j.locked_at,
     j.progress::numeric::float8 as progress, j.status_message, j.result, j.error, j.broken_by, j.created_at,
     j.started_at, j.finished_at,
     array(select s::text from (
@@ -15,7 +15,7 @@ select j.id, j.job_type::text as job_type, j.state::text as state, j.payload::js
         from reactor.dependencies d join reactor.jobs p on p.id = d.depends_on
         where d.job_id = j.id order by d.depends_on) x) as dependencies,
     array(select s::text from (
-        select to_jsonb(s) - 'job_id' - 'changed' as s
+        select to_jsonb(s) - 'job_id' - 'changed_xid' as s
         from reactor.steps s where s.job_id = j.id order by s.position, s.name) x) as steps,
     array(select s::text from (
         select to_jsonb(a) - 'job_id' as s

@@ -30,9 +30,9 @@ with candidates as not materialized (
         where $8::uuid is null and coalesce($3::text, 'pending') in ('pending', 'completed')
             and j.id < coalesce($1, 9223372036854775807) order by j.id desc limit $9::int)
 ), page as materialized (
-    select j.id, j.job_type::text as job_type, j.state::text as state, j.queue::text as queue,
-        j.priority::int as priority, j.scope::text as scope, j.is_current, j.exclusive, j.tags::text[] as tags,
-        j.pipeline_id, j.parent_id, j.children, j.attempts, coalesce(j.quota, j.max_attempts::int) as quota,
+    select j.id, j.job_type, j.state, j.queue,
+        j.priority, j.scope, j.is_current, j.exclusive, j.tags,
+        j.pipeline_id, j.parent_id, j.children, j.attempts, coalesce(j.quota, j.max_attempts) as quota,
         j.waiting_on, j.locked_by, j.locked_at, j.progress::numeric::float8 as progress,
         left(j.status_message, 2000) as status_message, left(j.error, 2000) as error,
         case when j.run_after is not null

@@ -19,7 +19,7 @@ with top as materialized (
 ), bottom as materialized (
     select case when $8::uuid is null and $9::bigint is null then top.id - 20000 else top.id - 1 end as id from top
 ), page as materialized (
-    select h.id as first_id, h.job_type::text as job_type, h.scope::text as scope, p.pipeline_id, p.state,
+    select h.id as first_id, h.job_type, h.scope, p.pipeline_id, p.state,
         p.progress::numeric::float8 as progress, p.jobs, p.waiting, p.pending, p.running, p.completed, p.partial,
         p.failed, p.cancelled, p.created_at, p.started_at, p.finished_at
     from (

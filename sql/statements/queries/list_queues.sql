@@ -25,7 +25,7 @@ with counted as (
         sum(c.waiting)::int as waiting, min(c.oldest) as oldest
     from counted c group by c.queue
 )
-select s.draining, c.queue::text as queue, coalesce(q.paused, false) as paused, q.max_running, c.running, c.due,
+select s.draining, c.queue, coalesce(q.paused, false) as paused, q.max_running, c.running, c.due,
     c.scheduled, c.waiting, extract(epoch from clock_timestamp() - j.created_at)::float8 as oldest_due_seconds
 from reactor.settings s
 left join summed c on true

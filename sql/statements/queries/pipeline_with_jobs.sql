@@ -3,7 +3,7 @@
 -- lengths as in list_jobs.sql. json and not jsonb: no key is looked up in it, and it is cheaper.
 with jobs as materialized (
     select j.id, j.job_type, j.state, j.queue, j.priority, j.scope, j.is_current, j.exclusive, j.tags, j.pipeline_id,
-        j.parent_id, j.children, j.attempts, coalesce(j.quota, j.max_attempts::int) as quota, j.waiting_on, j.locked_by,
+        j.parent_id, j.children, j.attempts, coalesce(j.quota, j.max_attempts) as quota, j.waiting_on, j.locked_by,
         j.locked_at, j.progress, left(j.status_message, 2000) as status_message, left(j.error, 2000) as error,
         case when j.run_after is not null
             then least(j.run_after, timestamptz '9999-12-31 23:59:59.999999+00') end as run_after,

@@ -3,24 +3,24 @@
 -- retried if an attempt at it failed, crashed or lost its lease, or if an operator retried it. (Not attempts > 1: an
 -- attempt that died with its process is refunded.)
 with recent as not materialized (
-    select j.id, j.job_type::text as job_type, j.state::text as state,
+    select j.id, j.job_type, j.state,
         extract(epoch from j.finished_at - j.started_at)::float8 as seconds
     from reactor.jobs j
     where j.finished_at >= (select clock_timestamp()) - make_interval(secs => $1::float8) and j.job_type is not null
 ), unfinished as (
-    select j.id, j.job_type::text as job_type, j.state::text as state from reactor.jobs j
+    select j.id, j.job_type, j.state from reactor.jobs j
     where j.state = 'pending' and j.run_after is null and not j.parked and j.job_type is not null
     union all
-    select j.id, j.job_type::text, j.state::text from reactor.jobs j
+    select j.id, j.job_type, j.state from reactor.jobs j
     where j.state = 'pending' and j.run_after is not null and j.job_type is not null
     union all
-    select j.id, j.job_type::text, j.state::text from reactor.jobs j
+    select j.id, j.job_type, j.state from reactor.jobs j
     where j.state = 'pending' and j.parked and j.run_after is null and j.job_type is not null
     union all
-    select j.id, j.job_type::text, j.state::text from reactor.jobs j where j.state = 'waiting'
+    select j.id, j.job_type, j.state from reactor.jobs j where j.state = 'waiting'
         and j.job_type is not null
     union all
-    select j.id, j.job_type::text, j.state::text from reactor.jobs j where j.worker_id is not null
+    select j.id, j.job_type, j.state from reactor.jobs j where j.worker_id is not null
         and j.state = 'running'
 ), retried as materialized (
     select distinct a.job_id from reactor.attempts a where a.outcome in ('error', 'crashed', 'lease_lost', 'retried')

@@ -8,7 +8,7 @@ with asked as materialized (
     from asked a cross join reactor.workers w
     where w.ended_at is null and w.lease_until > clock_timestamp()
 ), needed as materialized (
-    select d.depends_on as id, d.needs, p.job_type::text as job_type, p.state::text as state
+    select d.depends_on as id, d.needs, p.job_type, p.state
     from asked a
     join reactor.dependencies d on d.job_id = a.id and d.resolved is not true
     join reactor.jobs p on p.id = d.depends_on
@@ -16,8 +16,8 @@ with asked as materialized (
     order by d.depends_on
 )
 select
-    j.id, j.state::text as state, j.job_type::text as job_type, j.queue::text as queue, j.scope::text as scope,
-    j.parked, j.attempts, coalesce(j.max_attempts::int, j.quota, 3) as quota,
+    j.id, j.state, j.job_type, j.queue, j.scope,
+    j.parked, j.attempts, coalesce(j.max_attempts, j.quota, 3) as quota,
     j.max_attempts is not null as quota_is_own,
     case when j.run_after is not null
         then least(j.run_after, timestamptz '9999-12-31 23:59:59.999999+00') end as run_after,
@@ -25,14 +25,14 @@ select
     case when isfinite(j.run_after)
         then extract(epoch from j.run_after - clock_timestamp())::float8 end as due_in_seconds,
     j.locked_by, j.locked_at, extract(epoch from clock_timestamp() - j.locked_at)::float8 as held_seconds,
-    j.started_at, j.finished_at, j.error, j.status_message, j.broken_by, b.state::text as broken_by_state,
+    j.started_at, j.finished_at, j.error, j.status_message, j.broken_by, b.state as broken_by_state,
     j.worker_id is not null as is_held,
     coalesce(w.ended_at is null and w.lease_until > clock_timestamp(), false) as worker_is_alive,
     extract(epoch from w.lease_until - clock_timestamp())::float8 as lease_seconds,
     (select count(*)::int from needed) as needed_count,
     array(select jsonb_build_object('id', n.id, 'job_type', n.job_type, 'state', n.state, 'needs', n.needs)::text
         from (select * from needed limit 10) n) as needed,
-    h.id as holder_id, h.job_type::text as holder_type, h.state::text as holder_state, h.locked_by as holder_pod,
+    h.id as holder_id, h.job_type as holder_type, h.state as holder_state, h.locked_by as holder_pod,
     extract(epoch from clock_timestamp() - h.locked_at)::float8 as holder_seconds,
     coalesce(hw.ended_at is null and hw.lease_until > clock_timestamp(), false) as holder_is_alive,
     -- Read only where it can exist: no worker holds the scope, and another job of it was unparked.

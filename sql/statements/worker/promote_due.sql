@@ -6,7 +6,7 @@ with due as materialized (
     order by j.run_after limit $1::int
     for no key update skip locked
 ), moved as (
-    update reactor.jobs j set run_after = null, changed = pg_current_xact_id()
+    update reactor.jobs j set run_after = null, changed_xid = txid_current()
     from due where j.id = due.id
     returning j.id
 )

@@ -12,7 +12,7 @@ with recursive kind (queue, job_type, n) as (
         order by j.queue, j.job_type limit 1) next
     where kind.n < $1::int
 )
-select kind.queue::text, kind.job_type::text from kind
+select kind.queue, kind.job_type from kind
 where not exists (
     select from reactor.workers w
     where w.ended_at is null and w.lease_until > clock_timestamp()

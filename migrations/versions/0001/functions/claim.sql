@@ -79,7 +79,7 @@ begin
         return;
     end if;
     if single is not null then
-        select array[j.queue::text], array[j.job_type::text] into queues, types from reactor.jobs j where j.id = single;
+        select array[j.queue], array[j.job_type] into queues, types from reactor.jobs j where j.id = single;
         if not found then
             return;
         end if;
@@ -89,7 +89,7 @@ begin
     for round in 1 .. 12 loop
         parked_some := false;
         if single is not null then
-            select array[j.id], array[j.scope::text] into ids, scopes
+            select array[j.id], array[j.scope] into ids, scopes
             from reactor.jobs j
             where j.id = single and j.state = 'pending' and j.job_type is not null
                 and (j.run_after is null or j.run_after <= clock_timestamp())
@@ -145,12 +145,12 @@ begin
                     started_at = coalesce(j.started_at, taken_at), attempts = j.attempts + 1,
                     quota = coalesce(j.max_attempts, greatest(t.quota, j.quota), 3), is_current = j.scope is not null,
                     parked = false, run_after = null, broken_by = null, finished_at = null,
-                    changed = pg_current_xact_id()
+                    changed_xid = txid_current()
                 from unnest(types, quotas) t (job_type, quota)
                 where j.id = any (taken) and t.job_type = j.job_type
-                returning j.id, j.job_type::text, j.payload::jsonb, j.pipeline_id, j.parent_id, j.queue::text,
-                    j.priority::smallint, j.tags::text[], j.scope::text, j.attempt_id, j.attempts, j.quota,
-                    j.timeout_seconds::real, j.created_at, j.started_at, j.locked_at;
+                returning j.id, j.job_type, j.payload, j.pipeline_id, j.parent_id, j.queue,
+                    j.priority, j.tags, j.scope, j.attempt_id, j.attempts, j.quota,
+                    j.timeout_seconds, j.created_at, j.started_at, j.locked_at;
             remaining := remaining - coalesce(cardinality(taken), 0);
         end if;
         -- Jobs with a busy scope, and rows that other claims have locked, must not use up the batch: continue while the

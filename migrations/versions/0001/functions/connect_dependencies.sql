@@ -21,7 +21,7 @@ begin
         select d.depends_on
         from above
         join reactor.dependencies d on d.job_id = above.id
-        join reactor.jobs p on p.id = d.depends_on and p.inserted_by = pg_current_xact_id()
+        join reactor.jobs p on p.id = d.depends_on and p.inserted_xid = txid_current()
     )
     select array_agg(above.id) into nodes from above;
 
@@ -62,6 +62,15 @@ begin
 end
 $$;
 
+-- NULL, which some ORMs write, is the default too.
+create or replace function reactor.default_need() returns trigger
+language plpgsql as $$
+begin
+    new.needs := 'completed';
+    return new;
+end
+$$;
+
 -- Immediately: what can be checked without reading other transactions' rows.
 create or replace function reactor.check_dependencies() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -82,10 +91,15 @@ begin
             hint = 'Insert the job first and take its id from RETURNING id.';
     end if;
 
+    if exists (select from inserted e where e.resolved is not null) then
+        raise exception 'reactor: the engine writes the column resolved' using errcode = 'check_violation',
+            hint = 'Leave it out, or write NULL.';
+    end if;
+
     -- Otherwise any producer could block any other job by making it wait.
     select j.id into job
     from inserted e join reactor.jobs j on j.id = e.job_id
-    where j.inserted_by <> pg_current_xact_id() limit 1;
+    where j.inserted_xid <> txid_current() limit 1;
     if found then
         raise exception 'reactor: job % was not inserted by this transaction', job
             using errcode = 'object_not_in_prerequisite_state',
@@ -115,7 +129,7 @@ begin
     perform set_config('reactor.connecting', 'no', true);
     select array_agg(distinct j.id) into ids
     from reactor.dependencies d join reactor.jobs j on j.id = d.job_id
-    where d.resolved is null and j.inserted_by = pg_current_xact_id() and j.state in ('pending', 'waiting');
+    where d.resolved is null and j.inserted_xid = txid_current() and j.state in ('pending', 'waiting');
     if ids is null then
         return null;
     end if;

@@ -58,7 +58,7 @@ begin
 
     if cancelled_ids is not null then
         update reactor.jobs j set
-            state = 'cancelled', finished_at = clock_timestamp(), changed = pg_current_xact_id(),
+            state = 'cancelled', finished_at = clock_timestamp(), changed_xid = txid_current(),
             broken_by = cause.id,
             error = format('Job %s (%s), which this job depends on, %s.', cause.id,
                 coalesce(cause.job_type, 'no type'), cause.ended)
@@ -80,7 +80,7 @@ begin
 
     if met is not null then
         update reactor.jobs j set
-            waiting_on = j.waiting_on - m.n, changed = pg_current_xact_id(),
+            waiting_on = j.waiting_on - m.n, changed_xid = txid_current(),
             state = case when j.waiting_on - m.n <= 0 then 'pending' else 'waiting' end
         from unnest(met, met_counts) m (id, n)
         where j.id = m.id and j.state = 'waiting';
@@ -96,7 +96,7 @@ language sql set search_path = pg_catalog, pg_temp as $$
     select from reactor.jobs p
     where p.id = any (array(select d.depends_on from reactor.dependencies d where d.job_id = any (ids)
         and d.resolved is not true))
-        and p.id <> all (ids) and p.inserted_by <> pg_current_xact_id()
+        and p.id <> all (ids) and p.inserted_xid <> txid_current()
     order by case p.state when 'running' then 0 when 'waiting' then 1 else 2 end, p.id for share
 $$;
 
@@ -113,7 +113,7 @@ begin
     where d.job_id = any (ids) and d.resolved is not true and p.id = d.depends_on;
 
     update reactor.jobs j set
-        waiting_on = c.n, changed = pg_current_xact_id(),
+        waiting_on = c.n, changed_xid = txid_current(),
         state = case when c.n > 0 then 'waiting' else 'pending' end
     from (
         select i.id, count(d.job_id)::int as n

@@ -1,22 +1,189 @@
--- Rules for new jobs beyond the checks of their columns. The trigger's condition skips the many rows that need none.
+-- Rules for new jobs. Producers may write any column, because ORMs do: NULL takes the column's default, and what a
+-- producer writes to a column of the engine is ignored. Most rows need nothing of this: one inlined expression
+-- recognises them.
+--
+-- The trigger runs as the user who inserts, so that it knows who that is. It has no search_path of its own, which would
+-- double its cost; therefore it contains no operators and calls nothing but functions of the schema, whose bodies were
+-- parsed when they were created.
 
-create or replace function reactor.before_insert() returns trigger
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+-- The role on whose behalf a statement runs, also within functions that run with their owner's rights.
+create or replace function reactor.caller() returns text
+language sql stable
+return case when current_setting('role') = 'none' then session_user::text else current_setting('role') end;
+comment on function reactor.caller is 'The role of the session: the one that SET ROLE chose, or the login.';
+
+-- Those who may update jobs anyway may also insert them in any state: workers, and the owner during a restore.
+create or replace function reactor.may_write_engine_columns() returns boolean
+language sql stable
+return has_table_privilege('reactor.jobs'::regclass, 'update');
+
+-- Producers may not choose ids: for the policy of reactor.jobs. (currval raises an error of its own in a session that
+-- has drawn no id.)
+create or replace function reactor.check_id(id bigint) returns boolean
+language sql volatile
+return case when id = currval('reactor.jobs_id_seq'::regclass) then true
+    else reactor.refuse(format('reactor: a job can''t be inserted with id %s', id),
+        'Leave id out, or write DEFAULT: the database draws it.') end;
+
+-- The columns that producers write. Also for updates by hand.
+create or replace function reactor.is_valid(
+    job_type text, payload jsonb, queue text, priority smallint, max_attempts int, timeout_seconds real, tags text[],
+    scope text, exclusive boolean, idempotency_key text)
+    returns boolean
+language sql immutable
+return reactor.is_name(job_type) and reactor.is_payload(payload) and reactor.is_name(queue)
+    and reactor.is_priority(priority) and reactor.is_max_attempts(max_attempts)
+    and reactor.is_timeout(timeout_seconds) and reactor.are_tags(tags) and reactor.is_key(scope)
+    and reactor.is_key(idempotency_key) and not (exclusive and scope is null);
+
+-- Raises the error of what is not valid.
+create or replace function reactor.check_job(job reactor.jobs) returns void
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin
-    -- Already due: it belongs into the index of ready jobs, not of scheduled ones.
-    if new.run_after <= clock_timestamp() then
-        new.run_after := null;
-    end if;
-    if new.exclusive and new.scope is null then
+    perform reactor.check_name(job.job_type), reactor.check_payload(job.payload), reactor.check_name(job.queue),
+        reactor.check_priority(job.priority), reactor.check_max_attempts(job.max_attempts),
+        reactor.check_timeout(job.timeout_seconds), reactor.check_tags(job.tags), reactor.check_key(job.scope),
+        reactor.check_key(job.idempotency_key);
+    if job.exclusive and job.scope is null then
         perform reactor.refuse('reactor: the job is exclusive and has no scope',
             'Set scope to what must not run twice, or leave exclusive false.');
     end if;
-    -- The window can't be part of the unique index, so a job that comes after the window takes the key from its holder
-    -- first.
+end
+$$;
+
+-- What a new row needs. True: nothing, as most rows. False: it has options, which must be checked. NULL: it is not
+-- complete, because it lacks a default or has something else in a column of the engine. (Short ways first: an identifier
+-- needs no regular expression, which takes longer than all the rest; and 100 bytes hold at most six numbers of 131,072
+-- digits, the largest that there are.)
+create or replace function reactor.is_plain(
+    changed_xid bigint, inserted_xid bigint, created_by text, created_at timestamptz, pipeline_id uuid, state text,
+    attempts int, children int, waiting_on int, is_current boolean, parked boolean, parent_id bigint, attempt_id uuid,
+    worker_id uuid, locked_by text, locked_at timestamptz, started_at timestamptz, finished_at timestamptz,
+    broken_by bigint, quota int, progress real, status_message text, result jsonb, error text, job_type text,
+    payload jsonb, queue text, priority smallint, max_attempts int, timeout_seconds real, tags text[], scope text,
+    exclusive boolean, idempotency_key text, run_after timestamptz)
+    returns boolean
+language sql volatile
+return case when num_nulls(pipeline_id, parked, is_current, queue, priority, exclusive, tags, payload) = 0
+    and num_nonnulls(attempt_id, worker_id, locked_by, locked_at, started_at, finished_at, broken_by, quota, progress,
+        status_message, result, error) = 0
+    and state = 'pending' and attempts = 0 and children = 0 and waiting_on = 0 and not (is_current or parked)
+    and changed_xid = txid_current() and inserted_xid = changed_xid
+    and created_at >= transaction_timestamp() and created_at <= clock_timestamp()
+    and (created_by = current_user::text or created_by = reactor.caller())
+    and (parent_id is null or reactor.may_write_engine_columns())
+    then num_nonnulls(max_attempts, timeout_seconds, scope, idempotency_key, run_after) = 0
+        and queue = 'default' and priority = 0 and not exclusive and cardinality(tags) = 0
+        and octet_length(job_type) between 1 and 200
+        and (job_type = quote_ident(job_type) or job_type !~ '[[:cntrl:]]|^\s|\s$')
+        and jsonb_typeof(payload) = 'object'
+        and (pg_column_size(payload) <= 100 and pg_column_compression(payload) is null
+            or octet_length(payload::text) <= 1000000)
+    end;
+
+create or replace function reactor.complete(job reactor.jobs) returns reactor.jobs
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+begin
+    if not reactor.may_write_engine_columns() then
+        job.created_by := case when job.created_by = reactor.caller() then job.created_by else current_user end;
+        job.created_at := null;
+        job.state := null;
+        job.attempts := null;
+        job.children := null;
+        job.waiting_on := null;
+        job.is_current := null;
+        job.parked := null;
+        job.parent_id := null;
+        job.attempt_id := null;
+        job.worker_id := null;
+        job.locked_by := null;
+        job.locked_at := null;
+        job.started_at := null;
+        job.finished_at := null;
+        job.broken_by := null;
+        job.quota := null;
+        job.progress := null;
+        job.status_message := null;
+        job.result := null;
+        job.error := null;
+    end if;
+    job.changed_xid := txid_current();
+    job.inserted_xid := txid_current();
+    job.created_by := coalesce(job.created_by, current_user);
+    job.created_at := coalesce(job.created_at, clock_timestamp());
+    job.pipeline_id := coalesce(job.pipeline_id, reactor.time_ordered_uuid());
+    job.queue := coalesce(job.queue, 'default');
+    job.priority := coalesce(job.priority, 0);
+    job.exclusive := coalesce(job.exclusive, false);
+    job.tags := coalesce(job.tags, '{}');
+    job.payload := coalesce(job.payload, '{}');
+    job.state := coalesce(job.state, 'pending');
+    job.attempts := coalesce(job.attempts, 0);
+    job.children := coalesce(job.children, 0);
+    job.waiting_on := coalesce(job.waiting_on, 0);
+    job.is_current := coalesce(job.is_current, false);
+    job.parked := coalesce(job.parked, false);
+    return job;
+end
+$$;
+comment on function reactor.complete is 'A new job as it is stored: with defaults, and engine columns as the engine sets them.';
+
+-- NULL, if the time has come: the job belongs into the index of ready jobs, not of scheduled ones.
+create or replace function reactor.unless_past(run_after timestamptz) returns timestamptz
+language sql volatile
+return case when run_after > clock_timestamp() then run_after end;
+
+-- The idempotency window can't be part of the unique index, so a job that comes after the window takes the key from its
+-- holder first.
+create or replace function reactor.release_expired_key(job_type text, idempotency_key text) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    update reactor.jobs j set idempotency_key = null, changed_xid = txid_current()
+    where j.job_type = release_expired_key.job_type and j.idempotency_key = release_expired_key.idempotency_key
+        and j.state <> 'cancelled'
+        and j.created_at < clock_timestamp() - (select s.idempotency_window from reactor.settings s);
+end
+$$;
+
+create or replace function reactor.before_insert() returns trigger
+language plpgsql as $$
+declare
+    is_plain boolean := reactor.is_plain(new.changed_xid, new.inserted_xid, new.created_by, new.created_at,
+        new.pipeline_id, new.state, new.attempts, new.children, new.waiting_on, new.is_current, new.parked,
+        new.parent_id, new.attempt_id, new.worker_id, new.locked_by, new.locked_at, new.started_at, new.finished_at,
+        new.broken_by, new.quota, new.progress, new.status_message, new.result, new.error, new.job_type, new.payload,
+        new.queue, new.priority, new.max_attempts, new.timeout_seconds, new.tags, new.scope, new.exclusive,
+        new.idempotency_key, new.run_after);
+begin
+    if is_plain then
+        return new;
+    end if;
+    if is_plain is null then
+        new := reactor.complete(new);
+    end if;
+    if not reactor.is_valid(new.job_type, new.payload, new.queue, new.priority, new.max_attempts, new.timeout_seconds,
+        new.tags, new.scope, new.exclusive, new.idempotency_key)
+    then
+        perform reactor.check_job(new);
+    end if;
+    if new.run_after is not null then
+        new.run_after := reactor.unless_past(new.run_after);
+    end if;
     if new.idempotency_key is not null then
-        update reactor.jobs j set idempotency_key = null, changed = pg_current_xact_id()
-        where j.job_type = new.job_type and j.idempotency_key = new.idempotency_key and j.state <> 'cancelled'
-            and j.created_at < clock_timestamp() - (select s.idempotency_window from reactor.settings s);
+        perform reactor.release_expired_key(new.job_type, new.idempotency_key);
+    end if;
+    return new;
+end
+$$;
+
+-- For updates of producers' columns, which are made by hand: the engine writes none of them.
+create or replace function reactor.check_update() returns trigger
+language plpgsql as $$
+begin
+    if not reactor.is_valid(new.job_type, new.payload, new.queue, new.priority, new.max_attempts, new.timeout_seconds,
+        new.tags, new.scope, new.exclusive, new.idempotency_key)
+    then
+        perform reactor.check_job(new);
     end if;
     return new;
 end

@@ -38,17 +38,8 @@ $$;
 
 -- Producers' transactions notify at commit. If one notified earlier and stayed open, its neighbours would find the
 -- doorbell recent and commit without waking anyone. Only the first row of a transaction queues the deferred trigger; a
--- transaction-local setting records that (a rolled-back savepoint undoes the record together with the trigger event).
--- The engine's own transactions are short and notify when they write (after_update.sql).
-create or replace function reactor.first_insert() returns boolean
-language plpgsql as $$
-begin
-    return case when pg_catalog.current_setting('reactor.inserted', true) = 'yes' then false
-        else pg_catalog.set_config('reactor.inserted', 'yes', true) is not null end;
-end
-$$;
-comment on function reactor.first_insert is 'True once per transaction.';
-
+-- setting that holds the transaction's number records that (a rolled-back savepoint undoes the record together with the
+-- trigger event). The engine's own transactions are short and notify when they write (after_update.sql).
 -- Repeats notify_jobs inline: a nested call would slow every single insert.
 create or replace function reactor.after_insert() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$

@@ -58,14 +58,14 @@ begin
     update reactor.jobs j set
         attempts = 0, attempt_id = null, quota = null, run_after = null, broken_by = null, error = null, result = null,
         progress = null, status_message = null, started_at = null, finished_at = null, parked = false,
-        changed = pg_current_xact_id(), state = 'waiting'
+        changed_xid = txid_current(), state = 'waiting'
     where j.id = any (retried || restored);
 
     -- Where both jobs of an edge start over, the one waits for the other again.
     update reactor.dependencies d set resolved = false
     where d.job_id = any (retried || restored) and d.depends_on = any (retried || restored) and d.resolved;
     perform reactor.recompute_dependencies(retried || restored);
-    return query select j.id, j.state::text from reactor.jobs j where j.id = any (retried || restored) order by j.id;
+    return query select j.id, j.state from reactor.jobs j where j.id = any (retried || restored) order by j.id;
 end
 $$;
 comment on function reactor.retry is

@@ -51,7 +51,7 @@ begin
     where not exists (select from reactor.jobs h where h.scope = free.scope and h.worker_id is not null);
 
     if heads is not null then
-        update reactor.jobs j set parked = false, changed = pg_current_xact_id()
+        update reactor.jobs j set parked = false, changed_xid = txid_current()
         where j.id = any (heads) and j.state = 'pending';
     end if;
 end
@@ -113,13 +113,13 @@ begin
             or exists (select from reactor.jobs h where h.scope = u.scope and h.worker_id is not null));
 
     if to_park is not null and park then
-        update reactor.jobs j set parked = true, changed = pg_current_xact_id() where j.id = any (to_park);
+        update reactor.jobs j set parked = true, changed_xid = txid_current() where j.id = any (to_park);
         parked_some := true;
     end if;
 
     -- A job that is claimed again is its own predecessor; the claim writes that row.
     if writable is not null and taken is not null then
-        update reactor.jobs j set is_current = false, changed = pg_current_xact_id()
+        update reactor.jobs j set is_current = false, changed_xid = txid_current()
         where j.is_current and j.id <> all (taken)
             and j.scope in (select u.scope from unnest(ids, scopes) u (id, scope) where u.id = any (taken));
     end if;

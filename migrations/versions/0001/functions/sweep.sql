@@ -49,8 +49,8 @@ begin
             null, errors, null, null, null, null) s;
     end if;
     if stopped is not null then
-        return query update reactor.jobs j set worker_id = null, changed = pg_current_xact_id()
-            where j.id = any (stopped) returning j.id, j.state::text;
+        return query update reactor.jobs j set worker_id = null, changed_xid = txid_current()
+            where j.id = any (stopped) returning j.id, j.state;
     end if;
 end
 $$;

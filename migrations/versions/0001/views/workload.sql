@@ -4,12 +4,12 @@
 create or replace view reactor.workload as
 with recursive kind (queue, job_type) as (
     -- A loose index scan: one step through the index for each queue and type.
-    (select j.queue::text, j.job_type::text from reactor.jobs j
+    (select j.queue, j.job_type from reactor.jobs j
         where j.state = 'pending' and j.run_after is null and not j.parked and j.job_type is not null
         order by j.queue, j.job_type limit 1)
     union all
     select next.queue, next.job_type from kind cross join lateral (
-        select j.queue::text as queue, j.job_type::text as job_type from reactor.jobs j
+        select j.queue, j.job_type from reactor.jobs j
         where j.state = 'pending' and j.run_after is null and not j.parked and j.job_type is not null
             and (j.queue, j.job_type) > (kind.queue, kind.job_type)
         order by j.queue, j.job_type limit 1) next
@@ -31,7 +31,7 @@ with recursive kind (queue, job_type) as (
         count(*) filter (where not x.is_due),
         min(x.run_after) filter (where not x.is_due and x.run_after < 'infinity'), 0, 0, 0
     from (
-        select j.queue::text as queue, j.job_type::text as job_type, j.run_after,
+        select j.queue, j.job_type, j.run_after,
             j.run_after <= (select clock_timestamp()) as is_due
         from reactor.jobs j
         where j.state = 'pending' and j.run_after is not null and j.job_type is not null
@@ -40,23 +40,23 @@ with recursive kind (queue, job_type) as (
     union all
     select x.queue, x.job_type, 0, null, 0, 0, null, count(*), 0, 0
     from (
-        select j.queue::text as queue, j.job_type::text as job_type from reactor.jobs j
+        select j.queue, j.job_type from reactor.jobs j
         where j.state = 'pending' and j.parked and j.run_after is null and j.job_type is not null limit 100000) x
     group by x.queue, x.job_type
     union all
     select x.queue, x.job_type, 0, null, 0, 0, null, 0, count(*), 0
     from (
-        select j.queue::text as queue, j.job_type::text as job_type from reactor.jobs j
+        select j.queue, j.job_type from reactor.jobs j
         where j.state = 'waiting' and j.job_type is not null limit 100000) x
     group by x.queue, x.job_type
     union all
     -- Also cancelled jobs whose handlers have not stopped: they occupy slots.
-    select j.queue::text, j.job_type::text, 0, null, count(*), 0, null, 0, 0, 0
+    select j.queue, j.job_type, 0, null, count(*), 0, null, 0, 0, 0
     from reactor.jobs j where j.worker_id is not null and j.job_type is not null
     group by 1, 2
     union all
     -- Pods run schedules too: without a pod their jobs are not inserted.
-    select s.queue::text, s.job_type::text, 0, null, 0, 0, null, 0, 0, count(*)
+    select s.queue, s.job_type, 0, null, 0, 0, null, 0, 0, count(*)
     from reactor.schedules s
     where s.enabled and (s.next_run_at <= (select clock_timestamp()) or (s.next_run_at is null and s.error is null))
     group by 1, 2
