@@ -157,6 +157,12 @@ async def test_a_dependency_is_visible_with_its_job(connection: Connection) -> N
             edge = await connection.fetchrow(connect_both, *ids)
         assert edge and (edge["needs"], edge["resolved"]) == ("completed", None)
         assert [r["job_id"] for r in await connection.fetch("select * from reactor.dependencies")] == [ids[1]]
+        in_one_statement = await connection.fetch(
+            "with a as (insert into reactor.jobs (job_type) values ('a') returning id),"
+            " b as (insert into reactor.jobs (job_type) values ('b') returning id)"
+            " insert into reactor.dependencies (job_id, depends_on) select b.id, a.id from a, b returning *"
+        )
+        assert len(in_one_statement) == 1
 
 
 ENGINE_COLUMNS = {
@@ -192,9 +198,8 @@ async def test_what_a_producer_writes_to_an_engine_column_is_ignored(connection:
         plain, written = [
             dict(r)
             for r in await connection.fetch(
-                f"with x as (insert into reactor.jobs (job_type, {column}) values ('a', default) returning *),"
-                f" y as (insert into reactor.jobs (job_type, {column}) values ('a', {ENGINE_COLUMNS[column]}) returning *)"
-                " select * from x union all select * from y"
+                f"insert into reactor.jobs (job_type, {column}) values ('a', default), ('a', {ENGINE_COLUMNS[column]})"
+                " returning *"
             )
         ]
     assert abs(plain.pop("created_at") - written.pop("created_at")).total_seconds() < 60
@@ -220,7 +225,7 @@ async def test_null_takes_the_default_of_every_column(connection: Connection) ->
         plain = await connection.fetchrow("insert into reactor.jobs (job_type) values ('a') returning *")
         assert row
         assert plain
-        different = {name for name in row.keys() if row[name] != plain[name]}
+        different = {name for name, value in row.items() if value != plain[name]}
         assert different <= {"id", "pipeline_id", "created_at", "created_by", "changed_xid", "inserted_xid"}
         assert not [name for name in different if row[name] is None]
 

@@ -111,14 +111,6 @@ $$;
 
 -- Connecting runs at commit, once for all edges of the transaction. Until then no other transaction sees the jobs, and
 -- the locks taken here are not held while the producer works.
-create or replace function reactor.first_dependency() returns boolean
-language plpgsql as $$
-begin
-    return case when pg_catalog.current_setting('reactor.connecting', true) = 'yes' then false
-        else pg_catalog.set_config('reactor.connecting', 'yes', true) is not null end;
-end
-$$;
-
 create or replace function reactor.connect_dependencies() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -126,7 +118,7 @@ declare
     cycle bigint[];
 begin
     -- After SET CONSTRAINTS IMMEDIATE, edges that follow come here again.
-    perform set_config('reactor.connecting', 'no', true);
+    perform set_config('reactor.connecting', '', true);
     select array_agg(distinct j.id) into ids
     from reactor.dependencies d join reactor.jobs j on j.id = d.job_id
     where d.resolved is null and j.inserted_xid = txid_current() and j.state in ('pending', 'waiting');
