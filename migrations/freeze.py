@@ -15,7 +15,7 @@ SCHEMA = MIGRATIONS.parent / "sql" / "schema"
 FIRST = "0001"
 MANIFEST = "schema.sha256"
 # These files only replace what exists; the others create objects that keep data or can't be replaced.
-RUNNABLE = ("functions/", "views/", "privileges.sql")
+RUNNABLE = ("checks.sql", "functions/", "views/", "privileges.sql")
 
 
 def order(schema: Path) -> list[str]:
@@ -63,7 +63,7 @@ def create(schema: Path, versions: Path, name: str) -> Path:
     removed = sorted(before.keys() - after.keys())
     if not changed and not removed:
         raise SystemExit(f"sql/schema has not changed since revision {last.name}.")
-    if "privileges.sql" not in changed and any(file.startswith("functions/") for file in changed):
+    if "privileges.sql" not in changed and any(file.startswith(("checks.sql", "functions/")) for file in changed):
         changed.append("privileges.sql")  # a new function is executable by PUBLIC until it runs
     number = f"{int(last.name) + 1:04}"
     revision = versions / number
@@ -94,10 +94,10 @@ def _up(number: str, last: str, changed: list[str], removed: list[str]) -> str:
         f"-- Revision {number}, generated from what changed in sql/schema since {last}. EDIT IT before you commit.",
         "--",
         "-- The files beside this one are copies of the whole files in sql/schema, a starting point:",
-        "-- * functions/, views/ and privileges.sql run as they are, unless a function's parameters or result",
-        "--   or a view's existing columns changed (drop those first), or a privilege was taken away (revoke it).",
-        "-- * types.sql, sequences.sql, tables/, triggers.sql and policies.sql create what exists already: replace the copy by the",
-        "--   statements that lead from the old definition to the new one (alter table, create index, drop trigger …).",
+        "-- * checks.sql, functions/, views/ and privileges.sql run as they are, unless a function's parameters or",
+        "--   result or a view's existing columns changed (drop those first), or a privilege was taken away (revoke it).",
+        "-- * types.sql, sequences.sql, tables/, triggers.sql and policies.sql create what exists already: replace the",
+        "--   copy by the statements that lead from the old definition to the new one (alter table, drop trigger …).",
         f"-- * What sql/schema has no longer must be dropped here: {', '.join(removed) or 'no file was removed'}.",
         "--",
         "-- tests/schema/test_schema.py compares the result with sql/schema, and fails until both are equal.",

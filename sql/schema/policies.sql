@@ -1,4 +1,5 @@
--- Which rows each role sees and writes, in addition to its privileges. The owner, and functions with its rights, see all.
+-- Which rows each role sees and writes, in addition to its privileges. The owner, and functions with its rights, see
+-- all of them.
 alter table reactor.jobs enable row level security;
 create policy insert_jobs on reactor.jobs for insert to reactor_producer with check (reactor.check_id(id));
 create policy read_own_jobs on reactor.jobs for select to reactor_producer using (created_by = current_user::text);

@@ -153,7 +153,7 @@ async def test_a_repeated_key_creates_one_job(connection: Connection) -> None:
         await connection.execute("update reactor.jobs set state = $1", state)
         assert await submit(connection, "a", idempotency_key="k") == first._replace(outcome="existing")
     assert (await submit(connection, "another", idempotency_key="k")).outcome == "created"
-    with pytest.raises(asyncpg.UniqueViolationError, match="jobs_idempotency"):
+    with pytest.raises(asyncpg.UniqueViolationError, match="jobs_idempotency_key_is_taken"):
         await connection.execute("insert into reactor.jobs (job_type, idempotency_key) values ('a', 'k')")
     await connection.execute("update reactor.jobs set state = 'cancelled' where id = $1", first.id)
     assert (await submit(connection, "a", idempotency_key="k")).outcome == "created"
@@ -173,7 +173,7 @@ async def test_an_exclusive_scope_refuses_the_second_and_names_the_first(connect
     first = await submit(connection, "a", scope="table=x", exclusive=True)
     second = await submit(connection, "b", scope="table=x", exclusive=True)
     assert second == first._replace(outcome="busy")
-    with pytest.raises(asyncpg.UniqueViolationError, match="jobs_scope_exclusive"):
+    with pytest.raises(asyncpg.UniqueViolationError, match="jobs_exclusive_scope_is_busy"):
         await connection.execute("insert into reactor.jobs (job_type, scope, exclusive) values ('a', 'table=x', true)")
     assert (await submit(connection, "b", scope="table=x")).outcome == "created"
     await connection.execute("update reactor.jobs set state = 'failed'")

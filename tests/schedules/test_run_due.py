@@ -133,7 +133,7 @@ async def test_ten_pods_at_once_run_each_tick_once(database: str, connection: Co
 
     The index of idempotency keys, a second safeguard, is dropped because it would hide errors of the first.
     """
-    await connection.execute("drop index reactor.jobs_idempotency")
+    await connection.execute("drop index reactor.jobs_idempotency_key_is_taken")
     for number in range(50):
         await write(connection, f"s{number}")
     async with AsyncExitStack() as stack:

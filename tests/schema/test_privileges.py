@@ -114,7 +114,8 @@ async def test_a_producer_reads_its_own_jobs_and_only_the_states_of_others(conne
         own = await connection.fetchrow(
             "insert into reactor.jobs (job_type, payload) values ('b', '{\"mine\": 1}') returning *"
         )
-        assert own and (own["created_by"], own["state"]) == (name, "pending")
+        assert own
+        assert (own["created_by"], own["state"]) == (name, "pending")
         assert [dict(r) for r in await connection.fetch("select * from reactor.jobs")] == [dict(own)]
         submitted = await connection.fetchval("select id from reactor.submit('c')")
         chosen = "select id from reactor.jobs where created_by = $1 order by id"
@@ -155,7 +156,8 @@ async def test_a_dependency_is_visible_with_its_job(connection: Connection) -> N
         async with connection.transaction():
             ids = await connection.fetchval(insert)
             edge = await connection.fetchrow(connect_both, *ids)
-        assert edge and (edge["needs"], edge["resolved"]) == ("completed", None)
+        assert edge
+        assert (edge["needs"], edge["resolved"]) == ("completed", None)
         assert [r["job_id"] for r in await connection.fetch("select * from reactor.dependencies")] == [ids[1]]
         in_one_statement = await connection.fetch(
             "with a as (insert into reactor.jobs (job_type) values ('a') returning id),"

@@ -1,5 +1,5 @@
--- What values may be stored. is_… says whether a value is valid, and is inlined where it is called; check_… returns true
--- or raises check_violation with a remedy. NULL is valid.
+-- What values may be stored. is_… says whether a value is valid, and is inlined where it is called; check_… returns
+-- true or raises check_violation with a remedy. NULL is valid.
 --
 -- Columns have plain types: drivers don't recognise domains in parameters. And jobs has no CHECK: a table's own checks
 -- run at every update of its rows, and are parsed again for each statement (five of them made a single insert a third

@@ -5,8 +5,9 @@ grant usage on schema reactor to reactor_worker, reactor_producer, reactor_viewe
 grant select on reactor.alembic_version to reactor_worker, reactor_producer, reactor_viewer;
 
 -- Checks, the conditions of triggers and the rules for new jobs run as the user who writes the row.
-grant execute on function reactor.refuse, reactor.is_payload, reactor.check_payload, reactor.is_name, reactor.check_name,
-    reactor.is_key, reactor.check_key, reactor.is_priority, reactor.check_priority, reactor.is_max_attempts,
+grant execute on function
+    reactor.refuse, reactor.is_payload, reactor.check_payload, reactor.is_name, reactor.check_name, reactor.is_key,
+    reactor.check_key, reactor.is_priority, reactor.check_priority, reactor.is_max_attempts,
     reactor.check_max_attempts, reactor.is_timeout, reactor.check_timeout, reactor.are_tags, reactor.check_tags,
     reactor.is_valid, reactor.check_job, reactor.check_id, reactor.caller, reactor.may_write_engine_columns,
     reactor.is_plain, reactor.complete, reactor.unless_past, reactor.release_expired_key, reactor.time_ordered_uuid,
@@ -22,7 +23,8 @@ grant insert on reactor.new_jobs to reactor_producer, reactor_worker;
 grant select on reactor.job_states to reactor_producer, reactor_worker, reactor_viewer;
 grant execute on function
     reactor.submit(text, jsonb, uuid, text, bigint, timestamptz, bigint, double precision, text[], text, boolean, text),
-    reactor.submit(varchar, json, uuid, text, bigint, timestamptz, bigint, double precision, text[], text, boolean, text),
+    reactor.submit(varchar, json, uuid, text, bigint, timestamptz, bigint, double precision, text[], text, boolean,
+        text),
     reactor.submit_many, reactor.submit_pipeline
     to reactor_producer, reactor_worker;
 

@@ -16,14 +16,17 @@
 -- the state running; if another attempt, a cancel or a sweep came first, it changes no row.
 -- `worker_id` is set while a handler may be running. It outlives a cancel, and so does the job's hold on its scope.
 --
+-- Producers. Any column may be named in an insert; a trigger checks the row, replaces NULL by defaults and resets what
+-- belongs to the engine (insert_rules). Row-level security shows a producer the jobs that its role created (policies).
+--
 -- Doorbell. A notification only wakes: it has no payload, and receivers read the tables. A sequence holds the time of
 -- the last notification, so that a storm of commits notifies once in 10 ms (notify).
 --
 -- Ready jobs. Claims walk the index jobs_ready. Jobs that can't run yet are outside it: a future run_after (until
 -- promote_due clears it), or `parked` behind another job of their scope (scopes).
 --
--- Streams. `changed_xid` holds the transaction that last wrote a row. Together with the reader's snapshot it identifies the
--- rows that the reader has not seen (change_tracking).
+-- Streams. `changed_xid` holds the transaction that last wrote a row. Together with the reader's snapshot it identifies
+-- the rows that the reader has not seen (change_tracking).
 --
 -- Lock order. 1. rows of running jobs, by id; 2. advisory locks of scopes, by hash; 3. rows of waiting and pending
 -- jobs, by id, predecessors before dependants; 4. rows of dependencies; 5. rows of steps. Claims wait for no row: they

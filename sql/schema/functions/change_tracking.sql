@@ -1,6 +1,6 @@
--- `changed_xid` is the transaction that last wrote a streamed row. Compared with a reader's snapshot it identifies exactly
--- the rows that the reader has not seen. Inserts take it from the column's default, and the engine's statements set it;
--- the trigger sets it for all other updates.
+-- `changed_xid` is the transaction that last wrote a streamed row. Compared with a reader's snapshot it identifies
+-- exactly the rows that the reader has not seen. Inserts take it from the column's default, and the engine's statements
+-- set it; the trigger sets it for all other updates.
 
 create or replace function reactor.set_changed() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $$

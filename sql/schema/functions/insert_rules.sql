@@ -52,9 +52,9 @@ end
 $$;
 
 -- What a new row needs. True: nothing, as most rows. False: it has options, which must be checked. NULL: it is not
--- complete, because it lacks a default or has something else in a column of the engine. (Short ways first: an identifier
--- needs no regular expression, which takes longer than all the rest; and 100 bytes hold at most six numbers of 131,072
--- digits, the largest that there are.)
+-- complete, because it lacks a default or has something else in a column of the engine. (Short ways first: an
+-- identifier needs no regular expression, which takes longer than all the rest; and 100 bytes hold at most six numbers
+-- of 131,072 digits, the largest that there are.)
 create or replace function reactor.is_plain(
     changed_xid bigint, inserted_xid bigint, created_by text, created_at timestamptz, pipeline_id uuid, state text,
     attempts int, children int, waiting_on int, is_current boolean, parked boolean, parent_id bigint, attempt_id uuid,
@@ -126,7 +126,8 @@ begin
     return job;
 end
 $$;
-comment on function reactor.complete is 'A new job as it is stored: with defaults, and engine columns as the engine sets them.';
+comment on function reactor.complete is
+    'A new job as it is stored: with defaults, and with engine columns as the engine sets them.';
 
 -- NULL, if the time has come: the job belongs into the index of ready jobs, not of scheduled ones.
 create or replace function reactor.unless_past(run_after timestamptz) returns timestamptz

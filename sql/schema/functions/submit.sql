@@ -87,8 +87,8 @@ begin
         submit.idempotency_key) s;
 end
 $$;
-comment on function reactor.submit(varchar, json, uuid, text, bigint, timestamptz, bigint, double precision, text[], text,
-    boolean, text) is 'As reactor.submit with a payload of type jsonb.';
+comment on function reactor.submit(varchar, json, uuid, text, bigint, timestamptz, bigint, double precision, text[],
+    text, boolean, text) is 'As reactor.submit with a payload of type jsonb.';
 
 -- Inserts an array of jobs: the common part of submit_many, submit_pipeline and chain.
 create or replace function reactor.insert_jobs(jobs jsonb, parent bigint)

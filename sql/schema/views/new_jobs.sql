@@ -1,8 +1,8 @@
 -- For COPY, which PostgreSQL refuses on tables with row-level security: COPY reactor.new_jobs (job_type, payload) FROM
 -- STDIN inserts jobs. It has the columns that producers write, and no rows.
 create or replace view reactor.new_jobs with (security_invoker) as
-select j.job_type, j.payload, j.pipeline_id, j.queue, j.priority, j.run_after, j.max_attempts, j.timeout_seconds, j.tags,
-    j.scope, j.exclusive, j.idempotency_key
+select j.job_type, j.payload, j.pipeline_id, j.queue, j.priority, j.run_after, j.max_attempts, j.timeout_seconds,
+    j.tags, j.scope, j.exclusive, j.idempotency_key
 from reactor.jobs j where false;
 comment on view reactor.new_jobs is 'The target of COPY for producers: a row that is written here becomes a job.';
 

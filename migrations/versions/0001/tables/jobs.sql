@@ -123,9 +123,9 @@ create index jobs_held on reactor.jobs (worker_id) where worker_id is not null;
 -- Enforces "at most one running job per scope". A cancelled job holds its scope until its handler has stopped.
 create unique index jobs_scope_held on reactor.jobs (scope) where worker_id is not null and scope is not null;
 create unique index jobs_scope_current on reactor.jobs (scope) where is_current;
-create unique index jobs_scope_exclusive on reactor.jobs (scope)
+create unique index jobs_exclusive_scope_is_busy on reactor.jobs (scope)
     where exclusive and state in ('waiting', 'pending', 'running');
-create unique index jobs_idempotency on reactor.jobs (job_type, idempotency_key)
+create unique index jobs_idempotency_key_is_taken on reactor.jobs (job_type, idempotency_key)
     where idempotency_key is not null and state <> 'cancelled';
 create index jobs_broken_by on reactor.jobs (broken_by) where broken_by is not null;
 create index jobs_times on reactor.jobs using brin (created_at, finished_at);
