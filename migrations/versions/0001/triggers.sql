@@ -24,8 +24,8 @@ create or replace trigger after_update after update on reactor.jobs
     referencing old table as before new table as updated
     for each statement execute function reactor.after_jobs_updated();
 
-create or replace trigger default_need before insert on reactor.dependencies
-    for each row when (new.needs is null) execute function reactor.default_need();
+create or replace trigger before_insert before insert on reactor.dependencies
+    for each row when (new.needs is null or new.resolved is not null) execute function reactor.complete_dependency();
 create or replace trigger check_dependencies after insert on reactor.dependencies
     referencing new table as inserted for each statement execute function reactor.check_dependencies();
 -- At the producer's commit, once for all edges of the transaction: functions/connect_dependencies.sql.

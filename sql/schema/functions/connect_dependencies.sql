@@ -62,11 +62,12 @@ begin
 end
 $$;
 
--- NULL, which some ORMs write, is the default too.
-create or replace function reactor.default_need() returns trigger
+-- For ORMs that write every column: NULL is the default too, and what they write to the engine's column is ignored.
+create or replace function reactor.complete_dependency() returns trigger
 language plpgsql as $$
 begin
-    new.needs := 'completed';
+    new.needs := coalesce(new.needs, 'completed');
+    new.resolved := null;
     return new;
 end
 $$;
@@ -89,11 +90,6 @@ begin
     if found then
         raise exception 'reactor: job % does not exist', job using errcode = 'foreign_key_violation',
             hint = 'Insert the job first and take its id from RETURNING id.';
-    end if;
-
-    if exists (select from inserted e where e.resolved is not null) then
-        raise exception 'reactor: the engine writes the column resolved' using errcode = 'check_violation',
-            hint = 'Leave it out, or write NULL.';
     end if;
 
     -- Otherwise any producer could block any other job by making it wait.

@@ -9,7 +9,8 @@
 -- them, and use the BRIN index instead of walking all jobs. The windows bound the work, because a cursor can be of any
 -- age, a pipeline can have any number of jobs, and the table any number of pipelines.
 with now as materialized (
-    select txid_current_snapshot() as snapshot, txid_snapshot_xmax(txid_current_snapshot()) as xmax, reactor.epoch() as epoch
+    select txid_current_snapshot() as snapshot, txid_snapshot_xmax(txid_current_snapshot()) as xmax,
+        reactor.epoch() as epoch
 ), reader as materialized (
     select r.number, r.cursor from unnest($2::txid_snapshot[]) with ordinality as r (cursor, number)
 ), recent as materialized (

@@ -8,13 +8,14 @@
 --
 -- A row is new to a reader if the transaction that changed it was not visible in the reader's snapshot. So a late
 -- commit is reported exactly once, and no reader waits for it. The comparisons of transaction numbers add nothing to
--- that; they let the BRIN indexes on `changed_xid` be used. Rows from a dump of another server may carry numbers that are
--- still in the future: they count as old until `reactor migrate` repairs them.
+-- that; they let the BRIN indexes on `changed_xid` be used. Rows from a dump of another server may carry numbers that
+-- are still in the future: they count as old until `reactor migrate` repairs them.
 --
 -- `depends_on` is NULL if the reader has seen the job before: it never changes, and a fan-in has thousands. (`offset 0`
 -- keeps the planner from deriving the state of all pipelines first.)
 with now as materialized (
-    select txid_current_snapshot() as snapshot, txid_snapshot_xmax(txid_current_snapshot()) as xmax, reactor.epoch() as epoch
+    select txid_current_snapshot() as snapshot, txid_snapshot_xmax(txid_current_snapshot()) as xmax,
+        reactor.epoch() as epoch
 ), reader as materialized (
     select r.number, r.pipeline_id, r.cursor
     from unnest($3::uuid[], $4::txid_snapshot[]) with ordinality as r (pipeline_id, cursor, number)
@@ -27,7 +28,8 @@ with now as materialized (
     union all
     select r.number, j.id, j.pipeline_id, r.cursor
     from reader r join reactor.jobs j on j.pipeline_id = r.pipeline_id
-        and (r.cursor is null or not txid_visible_in_snapshot(j.changed_xid, r.cursor) and j.changed_xid < (select xmax from now))
+        and (r.cursor is null
+            or not txid_visible_in_snapshot(j.changed_xid, r.cursor) and j.changed_xid < (select xmax from now))
 ), recent_steps as materialized (
     select s.job_id, s.name from reactor.steps s
     where cardinality($2::uuid[]) > 0
@@ -39,7 +41,8 @@ with now as materialized (
     union all
     select r.number, j.pipeline_id, s.job_id, s.name
     from reader r join reactor.jobs j on j.pipeline_id = r.pipeline_id join reactor.steps s on s.job_id = j.id
-        and (r.cursor is null or not txid_visible_in_snapshot(s.changed_xid, r.cursor) and s.changed_xid < (select xmax from now))
+        and (r.cursor is null
+            or not txid_visible_in_snapshot(s.changed_xid, r.cursor) and s.changed_xid < (select xmax from now))
 )
 select kind, reader, pipeline_id, id, name, state, body, depends_on, epoch, snapshot
 from (
