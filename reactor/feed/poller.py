@@ -89,29 +89,6 @@ class Poller:
         if self.topics:
             self._wakeups.notify()
 
-    def join(self, pipeline_id: UUID | None, cursor: Cursor | None, reset: str = "") -> Reader:
-        topic = self.topics.get(pipeline_id) or self.topics.setdefault(pipeline_id, Topic(pipeline_id))
-        reader = Reader(topic, cursor, reset)
-        topic.watched_by.add(reader)
-        self._joining.append(reader)
-        self._wakeups.check()
-        return reader
-
-    def leave(self, reader: Reader) -> None:
-        reader.is_gone = True
-        reader.topic.readers.discard(reader)
-        reader.topic.watched_by.discard(reader)
-        if not reader.topic.watched_by:
-            del self.topics[reader.topic.pipeline_id]
-
-    def show(self, sign: Sign) -> None:
-        """Whether what readers have is current."""
-        if sign is self._sign:
-            return
-        self._sign = sign
-        for topic in self.topics.values():
-            topic.show(sign)
-
     async def run(self) -> None:
         """Until it is cancelled."""
         loop = asyncio.get_running_loop()
@@ -142,25 +119,6 @@ class Poller:
             self._wakeups.notify()  # it was taken for this question, and is still unanswered
             return False
         return True
-
-    def _mark_stale(self) -> None:
-        self._mark_unwell(f"no answer for {self.timings.stale_seconds:g} s")
-        self.show(Sign.STALE)
-
-    def _mark_unwell(self, why: str) -> None:
-        if self.is_well:
-            log.warning("the feed can't read the database", error=why)
-        self.is_well = False
-
-    def _not_before(self) -> float:
-        if self._joining:
-            return self._answered_at + self.timings.join_gap_seconds
-        if not self.topics:
-            return NEVER
-        # A database that takes long to answer is not asked all the time.
-        return self._answered_at + max(self._gap, min(2 * self.took_seconds, self.timings.longest_gap_seconds))
-
-    # One question and its answer
 
     async def _ask_and_hand_out(self, reason: Reason) -> None:
         loop = asyncio.get_running_loop()
@@ -216,6 +174,16 @@ class Poller:
                     # What a slow reader has not been given would grow without limit.
                     self.start_over(topic.behind(AT_MOST), "too much has changed since")
 
+    # Readers that join
+
+    def join(self, pipeline_id: UUID | None, cursor: Cursor | None, reset: str = "") -> Reader:
+        topic = self.topics.get(pipeline_id) or self.topics.setdefault(pipeline_id, Topic(pipeline_id))
+        reader = Reader(topic, cursor, reset)
+        topic.watched_by.add(reader)
+        self._joining.append(reader)
+        self._wakeups.check()
+        return reader
+
     def _welcome(self, group: list[Reader], rows: list[asyncpg.Record], here: Cursor) -> None:
         topic, cursor, reset = group[0].topic, group[0].cursor, group[0].reset
         if cursor and (why := why_not(cursor, here) or (is_too_much(topic, rows) and "too much has changed since")):
@@ -251,3 +219,37 @@ class Poller:
             reader.start_over(why)
             self._joining.append(reader)
             self._wakeups.check()
+
+    def leave(self, reader: Reader) -> None:
+        reader.is_gone = True
+        reader.topic.readers.discard(reader)
+        reader.topic.watched_by.discard(reader)
+        if not reader.topic.watched_by:
+            del self.topics[reader.topic.pipeline_id]
+
+    # Its state
+
+    def _not_before(self) -> float:
+        if self._joining:
+            return self._answered_at + self.timings.join_gap_seconds
+        if not self.topics:
+            return NEVER
+        # A database that takes long to answer is not asked all the time.
+        return self._answered_at + max(self._gap, min(2 * self.took_seconds, self.timings.longest_gap_seconds))
+
+    def show(self, sign: Sign) -> None:
+        """Whether what readers have is current."""
+        if sign is self._sign:
+            return
+        self._sign = sign
+        for topic in self.topics.values():
+            topic.show(sign)
+
+    def _mark_stale(self) -> None:
+        self._mark_unwell(f"no answer for {self.timings.stale_seconds:g} s")
+        self.show(Sign.STALE)
+
+    def _mark_unwell(self, why: str) -> None:
+        if self.is_well:
+            log.warning("the feed can't read the database", error=why)
+        self.is_well = False

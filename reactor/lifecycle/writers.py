@@ -39,6 +39,27 @@ class Writers:
         self._statements.append(statement)
         self._has_work.set()
 
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await self._has_work.wait()
+            self._has_work.clear()
+            self._is_writing = True
+            while self._statements or any(writer.has_work for writer in self._in_order):
+                for writer in self._in_order:
+                    await writer.write()
+                await self._write_statements()
+            self._is_writing = False
+            self.on_idle()
+
+    async def _write_statements(self) -> None:
+        while self._statements:
+            try:
+                await self._connection.retry(self._statements.popleft())
+            except asyncpg.PostgresError as error:
+                # The next reconciliation, or the release of this worker's claims, makes up for it.
+                log.error("write failed", error=str(error), sqlstate=error.sqlstate)
+
     async def ask(self, question: Callable[[Connection], Awaitable[Answer]]) -> Answer:
         """The same for a caller that needs the answer, or the error."""
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -61,24 +82,3 @@ class Writers:
     @property
     def is_idle(self) -> bool:
         return not self._is_writing and not self._statements and all(writer.is_idle for writer in self._in_order)
-
-    async def run(self) -> None:
-        """Until it is cancelled."""
-        while True:
-            await self._has_work.wait()
-            self._has_work.clear()
-            self._is_writing = True
-            while self._statements or any(writer.has_work for writer in self._in_order):
-                for writer in self._in_order:
-                    await writer.write()
-                await self._write_statements()
-            self._is_writing = False
-            self.on_idle()
-
-    async def _write_statements(self) -> None:
-        while self._statements:
-            try:
-                await self._connection.retry(self._statements.popleft())
-            except asyncpg.PostgresError as error:
-                # The next reconciliation, or the release of this worker's claims, makes up for it.
-                log.error("write failed", error=str(error), sqlstate=error.sqlstate)

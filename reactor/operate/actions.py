@@ -49,6 +49,17 @@ async def cancel(connection: Connection, ids: Iterable[int], reason: str, by: Op
     return Changed(jobs, unfit, unknown)
 
 
+async def _cancel_batch(connection: Connection, ids: list[int], reason: str, by: Operator) -> Changed:
+    async def cancel_jobs() -> Changed:
+        records = await connection.fetch(statements.CANCEL, ids, reason)
+        done = await _changed(connection, ids, {record["id"]: JobState(record["was"]) for record in records})
+        details = {"ids": ids, "reason": reason, "cancelled": _state_names(done.jobs)}
+        await write_audit(connection, by, "cancel", _target(ids), details | _unchanged(done))
+        return done
+
+    return await transact(connection, cancel_jobs)
+
+
 async def retry(connection: Connection, ids: Iterable[int], by: Operator) -> Changed:
     """Runs finished jobs again, in one transaction, so that dependencies between them apply again."""
     requested = sorted(set(ids))
@@ -91,13 +102,6 @@ async def cancel_pipeline(connection: Connection, pipeline_id: UUID, reason: str
 async def retry_pipeline(connection: Connection, pipeline_id: UUID, by: Operator) -> Changed:
     """Runs the pipeline's failed, partial and cancelled jobs again. Completed jobs are kept."""
     return await retry(connection, await _pipeline_job_ids(connection, pipeline_id, _NOT_COMPLETED), by)
-
-
-async def _pipeline_job_ids(connection: Connection, pipeline_id: UUID, states: list[JobState]) -> list[int]:
-    records = await connection.fetch(statements.PIPELINE_JOBS, pipeline_id, states)
-    if not records and not await connection.fetchrow(statements.FIND_PIPELINE, pipeline_id):
-        raise PipelineUnknown(pipeline_id)
-    return [record["id"] for record in records]
 
 
 async def recover(connection: Connection, job_id: int, by: Operator) -> None:
@@ -149,17 +153,6 @@ async def drain(connection: Connection, on: bool, by: Operator) -> bool:
     return await transact(connection, write)
 
 
-async def _cancel_batch(connection: Connection, ids: list[int], reason: str, by: Operator) -> Changed:
-    async def cancel_jobs() -> Changed:
-        records = await connection.fetch(statements.CANCEL, ids, reason)
-        done = await _changed(connection, ids, {record["id"]: JobState(record["was"]) for record in records})
-        details = {"ids": ids, "reason": reason, "cancelled": _state_names(done.jobs)}
-        await write_audit(connection, by, "cancel", _target(ids), details | _unchanged(done))
-        return done
-
-    return await transact(connection, cancel_jobs)
-
-
 async def _set_paused(connection: Connection, queue: str, paused: bool, by: Operator) -> bool:
     async def write() -> bool:
         was: bool = await connection.fetchval(statements.PAUSE_QUEUE, queue, paused)
@@ -173,6 +166,13 @@ async def _changed(connection: Connection, requested: list[int], jobs: dict[int,
     unchanged = [job_id for job_id in requested if job_id not in jobs]
     unfit = _states(await connection.fetch(statements.JOB_STATES, unchanged)) if unchanged else {}
     return Changed(jobs, unfit, tuple(job_id for job_id in unchanged if job_id not in unfit))
+
+
+async def _pipeline_job_ids(connection: Connection, pipeline_id: UUID, states: list[JobState]) -> list[int]:
+    records = await connection.fetch(statements.PIPELINE_JOBS, pipeline_id, states)
+    if not records and not await connection.fetchrow(statements.FIND_PIPELINE, pipeline_id):
+        raise PipelineUnknown(pipeline_id)
+    return [record["id"] for record in records]
 
 
 def _not_recoverable(job_id: int, holder: asyncpg.Record | None) -> ReactorError:

@@ -143,7 +143,7 @@ class Supervisor:
             helpers.append(keep_sweeping(self._url, self._options.pod, self._options.heartbeat_seconds))
         return helpers
 
-    # Worker processes
+    # One worker process after the other
 
     async def _keep_one_running(self) -> None:
         """One worker process after the other, each with an identity of its own."""
@@ -155,65 +155,6 @@ class Supervisor:
             if not process.stuck.is_set() and not self._needs_another(process):
                 return
             await self._pause(process, backoff)
-
-    async def _pause(self, process: WorkerProcess, backoff: Backoff) -> None:
-        """Before the next start, if this process died soon after its own."""
-        if process.stuck.is_set() or time.monotonic() - process.started_at > _QUICK_DEATH_SECONDS:
-            backoff.reset()
-        else:
-            await first_of(self._stopping.wait(), asyncio.sleep(backoff.next_seconds()))
-
-    def _orders(self, worker_id: UUID) -> Orders:
-        options = self._options
-        return Orders(
-            app=options.app,
-            worker_id=str(worker_id),
-            pod=options.pod,
-            queues=options.queues,
-            concurrency=options.concurrency,
-            lease_seconds=options.lease_seconds,
-            options=options.worker,
-            log_level=options.log_level,
-            log_as_json=options.log_as_json,
-        )
-
-    async def _start(self, orders: Orders) -> WorkerProcess:
-        process = await WorkerProcess.start(orders)
-        self._processes.append(process)
-        if self._stopping.is_set():
-            process.send("stop")
-        if self._killed.is_set():
-            process.kill("the pod was shut down")
-        self._tasks.create_task(self._await_ready(process))
-        return process
-
-    async def _await_ready(self, process: WorkerProcess) -> None:
-        await first_of(process.ready.wait(), process.ended())
-        if process.ready.is_set() and process.is_running:
-            self._heartbeat.add(process.worker_id)
-            self._job_types = process.job_types
-            self.is_ready.set()
-            log.info(
-                "worker started",
-                pid=process.pid,
-                worker_id=str(process.worker_id),
-                job_types=sorted(process.job_types),
-            )
-
-    def _needs_another(self, process: WorkerProcess) -> bool:
-        if not process.ready.is_set() and not self.is_ready.is_set() and not self._stopping.is_set():
-            # It never worked: an operator is looking at the terminal, and another start would hide the reason.
-            raise process.failure or WorkerNotStarted(process.why, "It ended before it was ready. See its log.", 1)
-        # It is unknown how many of --max-jobs a process that died had done.
-        return process.done is None and not self._stopping.is_set() and self._options.worker.max_jobs is None
-
-    async def _run_inheriting(self, worker: Worker) -> WorkerProcess:
-        options = replace(self._options.worker, inherits=True, once=False, max_jobs=None)
-        process = await self._start(replace(self._orders(worker.id), concurrency=1, options=options))
-        await self._collect(process)
-        return process
-
-    # Recovery
 
     async def _recover(self, process: WorkerProcess) -> None:
         """Releases what an exited worker held."""
@@ -246,6 +187,65 @@ class Supervisor:
         elif process.ready.is_set() and not self._stopping.is_set():
             self.failed += max(1, len(process.started))
             log.error("worker died", pid=process.pid, why=process.why, running=len(process.started))
+
+    def _needs_another(self, process: WorkerProcess) -> bool:
+        if not process.ready.is_set() and not self.is_ready.is_set() and not self._stopping.is_set():
+            # It never worked: an operator is looking at the terminal, and another start would hide the reason.
+            raise process.failure or WorkerNotStarted(process.why, "It ended before it was ready. See its log.", 1)
+        # It is unknown how many of --max-jobs a process that died had done.
+        return process.done is None and not self._stopping.is_set() and self._options.worker.max_jobs is None
+
+    async def _pause(self, process: WorkerProcess, backoff: Backoff) -> None:
+        """Before the next start, if this process died soon after its own."""
+        if process.stuck.is_set() or time.monotonic() - process.started_at > _QUICK_DEATH_SECONDS:
+            backoff.reset()
+        else:
+            await first_of(self._stopping.wait(), asyncio.sleep(backoff.next_seconds()))
+
+    async def _start(self, orders: Orders) -> WorkerProcess:
+        process = await WorkerProcess.start(orders)
+        self._processes.append(process)
+        if self._stopping.is_set():
+            process.send("stop")
+        if self._killed.is_set():
+            process.kill("the pod was shut down")
+        self._tasks.create_task(self._await_ready(process))
+        return process
+
+    async def _await_ready(self, process: WorkerProcess) -> None:
+        await first_of(process.ready.wait(), process.ended())
+        if process.ready.is_set() and process.is_running:
+            self._heartbeat.add(process.worker_id)
+            self._job_types = process.job_types
+            self.is_ready.set()
+            log.info(
+                "worker started",
+                pid=process.pid,
+                worker_id=str(process.worker_id),
+                job_types=sorted(process.job_types),
+            )
+
+    def _orders(self, worker_id: UUID) -> Orders:
+        options = self._options
+        return Orders(
+            app=options.app,
+            worker_id=str(worker_id),
+            pod=options.pod,
+            queues=options.queues,
+            concurrency=options.concurrency,
+            lease_seconds=options.lease_seconds,
+            options=options.worker,
+            log_level=options.log_level,
+            log_as_json=options.log_as_json,
+        )
+
+    # Releases
+
+    async def _run_inheriting(self, worker: Worker) -> WorkerProcess:
+        options = replace(self._options.worker, inherits=True, once=False, max_jobs=None)
+        process = await self._start(replace(self._orders(worker.id), concurrency=1, options=options))
+        await self._collect(process)
+        return process
 
     async def _release_held(self, process: WorkerProcess) -> None:
         await self._release(process, process.started)

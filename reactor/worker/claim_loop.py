@@ -226,6 +226,27 @@ class ClaimLoop:
                 self._wakeups.notify()
                 await asyncio.sleep(self.timings.refused_pause_seconds)
 
+    async def _finish(self) -> None:
+        """Waits until nothing runs and all is written."""
+        while True:
+            if self._is_stopping:
+                await self._release_unstarted()
+            if self.slots.is_quiet:
+                return
+            await self._wakeups.changed()
+
+    async def _release_unstarted(self) -> None:
+        async with self._claims.lock:
+            if unstarted := self.slots.drop_ready():
+                await self._claims.connection.retry(lambda c: release_unstarted(c, unstarted))
+
+    # From a notification to a claim
+
+    def _on_jobs(self, payload: str) -> None:
+        self.counts.wakes += 1
+        self._scheduled_jobs.notify()
+        self._wakeups.notify()
+
     async def _iterate(self) -> bool:
         """Returns whether that was the last iteration."""
         self._is_waiting = True
@@ -237,17 +258,6 @@ class ClaimLoop:
         was_quiet = self.slots.is_quiet  # otherwise a job that ended meanwhile may have made others ready
         found = await self._promote_and_claim(reason)
         return self._options.once and was_quiet and not found
-
-    async def _finish(self) -> None:
-        """Waits until nothing runs and all is written."""
-        while True:
-            if self._is_stopping:
-                await self._release_unstarted()
-            if self.slots.is_quiet:
-                return
-            await self._wakeups.changed()
-
-    # One iteration
 
     async def _promote_and_claim(self, reason: Reason) -> bool:
         """Returns whether there was anything to do."""
@@ -300,17 +310,7 @@ class ClaimLoop:
             jobs, _ = await self._claims.connection.retry(lambda c: inherit(c, self.worker))
             self.slots.take(jobs)
 
-    async def _release_unstarted(self) -> None:
-        async with self._claims.lock:
-            if unstarted := self.slots.drop_ready():
-                await self._claims.connection.retry(lambda c: release_unstarted(c, unstarted))
-
-    # Events
-
-    def _on_jobs(self, payload: str) -> None:
-        self.counts.wakes += 1
-        self._scheduled_jobs.notify()
-        self._wakeups.notify()
+    # Other events
 
     def _on_connected(self) -> None:
         """Notifications sent before this were not received."""

@@ -97,55 +97,13 @@ class Slots:
         """Nothing runs, waits or is to be written. Handlers that were given up don't count: they may never end."""
         return len(self._active) == self._given_up and not self._ready and self.writers.is_idle
 
+    # One attempt, from its claim to the commit of its end
+
     def take(self, jobs: Iterable[Job]) -> None:
         for job in jobs:
             self.held[job.attempt_id] = job.id
             self._ready.append(job)
         self._fill()
-
-    def wait_for(self, job: Job) -> Waiter:
-        """The state in which this attempt leaves its job; None: it was stale, or released."""
-        waiter: Waiter = self._loop.create_future()
-        self._waiters[job.attempt_id] = waiter
-        return waiter
-
-    def drop_ready(self) -> dict[int, UUID]:
-        """Forgets what has not started, so that it can be released."""
-        ready, self._ready = self._ready, deque()
-        for job in ready:
-            self._forget(job.attempt_id, None)
-        return {job.id: job.attempt_id for job in ready}
-
-    def lose(self, attempt_ids: Collection[UUID]) -> None:
-        """These are not ours any more: their handlers stop."""
-        for attempt_id in attempt_ids:
-            execution = self._active.get(attempt_id)
-            if execution is not None and not execution.is_given_up:
-                execution.stop(Stop.TAKEN)
-        for job in [job for job in self._ready if job.attempt_id in attempt_ids]:
-            self._ready.remove(job)
-            self._has_stopped(job.id)  # it never started, but the row says that we have it, and its scope
-            self._forget(job.attempt_id, None)
-
-    def interrupt(self) -> None:
-        for execution in list(self._active.values()):
-            execution.stop(Stop.SHUTDOWN)
-
-    async def leave(self) -> None:
-        """Leaves threads that still run to themselves, and cancels coroutines that have not ended once more."""
-        self._executor.shutdown(wait=False)
-        self._leaving = True
-        left = list(self._active.values())
-        self.is_stuck = self.is_stuck or bool(left)
-        for execution in left:
-            execution.attempt.abandon()
-            execution.stop(Stop.SHUTDOWN)
-        if left:
-            await asyncio.wait(
-                [execution.task for execution in left if execution.task], timeout=self.timings.leave_seconds
-            )
-
-    # One attempt
 
     def _fill(self) -> None:
         while self._ready and len(self._active) < self._worker.capacity and not self.is_closed:
@@ -233,17 +191,17 @@ class Slots:
         if all(other.job.id != job_id for other in self._active.values()):
             self.writers.do(lambda connection: stopped(connection, self._worker.id, [job_id]))
 
-    def _answer(self, attempt_id: UUID, state: JobState | None) -> None:
-        if self._waiters:
-            waiter = self._waiters.pop(attempt_id, None)
-            if waiter is not None and not waiter.done():
-                waiter.set_result(state)
-
     def _forget(self, attempt_id: UUID, state: JobState | None) -> None:
         self.held.pop(attempt_id, None)
         self._answer(attempt_id, state)
         if not self.held:
             self.on_ended()
+
+    def _answer(self, attempt_id: UUID, state: JobState | None) -> None:
+        if self._waiters:
+            waiter = self._waiters.pop(attempt_id, None)
+            if waiter is not None and not waiter.done():
+                waiter.set_result(state)
 
     # Timeouts
 
@@ -278,3 +236,47 @@ class Slots:
         """Ours until that is written: a reconciliation would release what we don't know of, and its scope with it."""
         await abandon(connection, job.id, job.attempt_id, outcome)
         self._forget(job.attempt_id, None)
+
+    # What the claim loop asks for
+
+    def wait_for(self, job: Job) -> Waiter:
+        """The state in which this attempt leaves its job; None: it was stale, or released."""
+        waiter: Waiter = self._loop.create_future()
+        self._waiters[job.attempt_id] = waiter
+        return waiter
+
+    def drop_ready(self) -> dict[int, UUID]:
+        """Forgets what has not started, so that it can be released."""
+        ready, self._ready = self._ready, deque()
+        for job in ready:
+            self._forget(job.attempt_id, None)
+        return {job.id: job.attempt_id for job in ready}
+
+    def lose(self, attempt_ids: Collection[UUID]) -> None:
+        """These are not ours any more: their handlers stop."""
+        for attempt_id in attempt_ids:
+            execution = self._active.get(attempt_id)
+            if execution is not None and not execution.is_given_up:
+                execution.stop(Stop.TAKEN)
+        for job in [job for job in self._ready if job.attempt_id in attempt_ids]:
+            self._ready.remove(job)
+            self._has_stopped(job.id)  # it never started, but the row says that we have it, and its scope
+            self._forget(job.attempt_id, None)
+
+    def interrupt(self) -> None:
+        for execution in list(self._active.values()):
+            execution.stop(Stop.SHUTDOWN)
+
+    async def leave(self) -> None:
+        """Leaves threads that still run to themselves, and cancels coroutines that have not ended once more."""
+        self._executor.shutdown(wait=False)
+        self._leaving = True
+        left = list(self._active.values())
+        self.is_stuck = self.is_stuck or bool(left)
+        for execution in left:
+            execution.attempt.abandon()
+            execution.stop(Stop.SHUTDOWN)
+        if left:
+            await asyncio.wait(
+                [execution.task for execution in left if execution.task], timeout=self.timings.leave_seconds
+            )
