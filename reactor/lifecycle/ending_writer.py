@@ -1,6 +1,6 @@
 """Writes how attempts ended, in batches."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import asyncpg
 
@@ -20,7 +20,7 @@ _LOCK_WAIT_MS = 1000
 OnSettled = Callable[[Ending, JobState | None], None]
 
 
-class EndingWriter(BatchWriter[Ending, dict[int, JobState]]):
+class EndingWriter(BatchWriter[Ending]):
     """`on_settled` is called for every ending, with its job's new state or None if the attempt was stale. `sizes`
     counts how many endings shared each commit."""
 
@@ -40,22 +40,24 @@ class EndingWriter(BatchWriter[Ending, dict[int, JobState]]):
         self._waiting.append(ending)
         self._wake()
 
-    def _take(self) -> Iterable[Sequence[Ending]]:
+    async def write(self) -> None:
         batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
         # Apart, because children lock their parents first: in one batch the order of ids would be lost.
-        return [e for e in batch if e.children is None], [e for e in batch if e.children is not None]
+        for part in ([e for e in batch if e.children is None], [e for e in batch if e.children is not None]):
+            if part:
+                await self._commit(part, self._settle, self._report)
 
-    async def _send(self, connection: Connection, batch: Sequence[Ending]) -> dict[int, JobState]:
+    async def _settle(self, connection: Connection, batch: Sequence[Ending]) -> dict[int, JobState]:
         return await settle(connection, batch, lock_wait_ms=_LOCK_WAIT_MS)
 
-    async def _report(self, batch: Sequence[Ending], answer: dict[int, JobState], repeated: bool) -> None:
+    async def _report(self, batch: Sequence[Ending], states: dict[int, JobState], maybe_done: bool) -> None:
         self._sizes.add(len(batch))
-        if repeated and len(answer) < len(batch):
-            missing = [ending for ending in batch if ending.job_id not in answer]
+        if maybe_done and len(states) < len(batch):
+            missing = [ending for ending in batch if ending.job_id not in states]
             found, _ = await self._connection.retry(lambda connection: settled(connection, missing))
-            answer |= found
+            states |= found
         for ending in batch:
-            self._on_settled(ending, answer.get(ending.job_id))
+            self._on_settled(ending, states.get(ending.job_id))
 
     def _refuse(self, item: Ending, error: asyncpg.PostgresError) -> None:
         if isinstance(item.outcome, Failed):

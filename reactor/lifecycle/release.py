@@ -1,6 +1,5 @@
 """Releases claims whose attempts did not finish their job."""
 
-from collections.abc import Sequence
 from typing import Literal
 from uuid import UUID
 
@@ -36,8 +35,3 @@ async def release(
 async def release_unstarted(connection: Connection, unstarted: dict[int, UUID]) -> None:
     """Claimed and never started: as if they had not been claimed."""
     await release(connection, unstarted, outcome="unstarted", why=None)
-
-
-async def stopped(connection: Connection, worker_id: UUID, job_ids: Sequence[int]) -> None:
-    """The handlers of these jobs, which were taken from the worker, have stopped: their scopes are free."""
-    await connection.execute(statements.RELEASE_STOPPED, worker_id, sorted(job_ids))

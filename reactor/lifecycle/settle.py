@@ -43,7 +43,8 @@ async def settle(
 
 async def _settle(connection: Connection, endings: Sequence[Ending], lock_wait_ms: int | None) -> dict[int, JobState]:
     in_lock_order = sorted(endings, key=_job_id)
-    created = await _chain(connection, [ending for ending in in_lock_order if ending.children])
+    parents = [ending for ending in in_lock_order if ending.children]
+    created = await _chain(connection, parents) if parents else {}
     rows = [_row(ending.outcome) for ending in in_lock_order]
     records = await connection.fetch(
         statements.SETTLE,
@@ -95,8 +96,6 @@ def _delay(seconds: float) -> float:
 
 async def _chain(connection: Connection, parents: Sequence[Ending]) -> dict[int, int]:
     """How many children each job got."""
-    if not parents:
-        return {}
     records = await connection.fetch(
         statements.CHAIN,
         [parent.job_id for parent in parents],

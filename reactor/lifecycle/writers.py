@@ -4,10 +4,12 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
+from uuid import UUID
 
 import asyncpg
 
 from reactor.counts import Histogram
+from reactor.database import statements
 from reactor.database.connection import Connection
 from reactor.database.failures import is_transient
 from reactor.database.reconnecting import ReconnectingConnection
@@ -33,6 +35,10 @@ class Writers:
         # An attempt's last word on its steps and its progress belongs before its end.
         self._in_order = self.steps, self.progress, self.endings
         self._statements: deque[Callable[[Connection], Awaitable[object]]] = deque()
+
+    def release_stopped(self, worker_id: UUID, job_id: int) -> None:
+        """The handler of this job, which was taken from the worker, has stopped: its scope is free."""
+        self.do(lambda connection: connection.execute(statements.RELEASE_STOPPED, worker_id, [job_id]))
 
     def do(self, statement: Callable[[Connection], Awaitable[object]]) -> None:
         """For what is too rare for a batch. Written after the batches that wait."""

@@ -19,7 +19,6 @@ from reactor.handlers.registry import Registry
 from reactor.handlers.transaction import Pool
 from reactor.job import Job, JobState
 from reactor.lifecycle.lease import Worker
-from reactor.lifecycle.release import stopped
 from reactor.lifecycle.settle import abandon
 from reactor.lifecycle.writers import Writers
 from reactor.log import get_logger
@@ -189,7 +188,7 @@ class Slots:
     def _has_stopped(self, job_id: int) -> None:
         """The scope of a job that was taken from us is free now, unless another attempt at it runs here too."""
         if all(other.job.id != job_id for other in self._active.values()):
-            self.writers.do(lambda connection: stopped(connection, self._worker.id, [job_id]))
+            self.writers.release_stopped(self._worker.id, job_id)
 
     def _forget(self, attempt_id: UUID, state: JobState | None) -> None:
         self.held.pop(attempt_id, None)
