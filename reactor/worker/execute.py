@@ -11,9 +11,10 @@ from typing import Any
 
 from reactor.database.jsonb import encode
 from reactor.error_text import describe
-from reactor.handlers.attempt import Attempt, Services, Stop
+from reactor.handlers.attempt import Attempt, Stop
 from reactor.handlers.context import Context
 from reactor.handlers.registry import Around, Handler
+from reactor.handlers.services import Services
 from reactor.handlers.signature import PayloadInvalid
 from reactor.handlers.steps import Summary
 from reactor.handlers.sync_context import run_in_thread
@@ -73,7 +74,7 @@ class Execution:
             return await self._call_until_done(arounds, executor)
         except asyncio.CancelledError:
             self.attempt.close()
-            await self.attempt.roll_back()
+            await self._roll_back()
             return self._stopped()
         finally:
             self.attempt.end()
@@ -90,9 +91,10 @@ class Execution:
                 outcome = await call_handler(self.handler, self.attempt, arounds, executor)
                 return await self._close(outcome)
             except Exception as error:
-                await self.attempt.roll_back()
-                if not self.attempt.is_to_be_repeated or call == _CALLS:
-                    return self.attempt.ending(errored(self.handler, self.job.attempts, error))
+                await self._roll_back()
+                work = self.attempt.work
+                if work is None or not work.is_to_be_repeated or call == _CALLS:
+                    return self._ending(errored(self.handler, self.job.attempts, error))
             # The answer to a commit may have been lost. This question waits for a commit that is still under way.
             self.attempt.close()
             if not await self.attempt.is_held():
@@ -101,22 +103,31 @@ class Execution:
         raise AssertionError("unreachable")
 
     async def _close(self, outcome: Outcome) -> Ending | JobState | End:
-        is_done = isinstance(outcome, Completed | Partial)
-        ending = self.attempt.ending(outcome, with_children=is_done)
-        if not self.attempt.in_transaction:
-            if is_done:
-                await self.attempt.record_last_steps()
-            return ending
-        if not is_done:
-            await self.attempt.roll_back()
-            return ending
-        self.attempt.close()
-        return await self.attempt.commit(ending) or End.STALE
+        attempt, work = self.attempt, self.attempt.work
+        if work is None:
+            return self._ending(outcome)
+        if not isinstance(outcome, Completed | Partial):
+            await work.roll_back()
+            return self._ending(outcome)
+        ending = self._ending(outcome, work.children)
+        if work.in_transaction:
+            attempt.close()
+            return await work.commit(ending) or End.STALE
+        for record in work.last_steps():
+            attempt.check_held(await attempt.services.writers.steps.record(record))
+        return ending
+
+    def _ending(self, outcome: Outcome, children: str | None = None) -> Ending:
+        return Ending(self.job.id, self.job.attempt_id, outcome, children)
+
+    async def _roll_back(self) -> None:
+        if self.attempt.work is not None:
+            await self.attempt.work.roll_back()
 
     def _stopped(self) -> Ending | End:
         match self.attempt.stop_because:
             case Stop.TIMEOUT:
-                return self.attempt.ending(self.timed_out())
+                return self._ending(self.timed_out())
             case Stop.SHUTDOWN:
                 return End.INTERRUPTED
             case _:
@@ -152,11 +163,12 @@ async def call_handler(handler: Handler, attempt: Attempt, arounds: Sequence[Aro
         # SystemExit, and whatever else libraries (pytest's, for one) hide from `except Exception`.
         if attempt.is_stopping:
             raise asyncio.CancelledError from error
-        attempt.note(error)
-        if attempt.is_to_be_repeated:
-            raise
+        if attempt.work is not None:
+            attempt.work.note(error)
+            if attempt.work.is_to_be_repeated:
+                raise
         return errored(handler, attempt.job.attempts, error)
-    if attempt.lost_its_transaction:
+    if attempt.work is not None and attempt.work.lost_its_transaction:
         return Failed(
             f"{handler.name} ended its transaction with COMMIT or ROLLBACK as SQL. It is committed when the handler "
             "returns; what was done before can't be undone."
@@ -190,7 +202,7 @@ def _outcome(handler: Handler, attempt: Attempt, returned: Any) -> Outcome:
     if isinstance(returned, Summary):
         returned = returned.counts
     if returned is None:
-        return attempt.outcome(None)
+        return _completed(attempt, None)
     is_explicit = isinstance(returned, Completed | Partial)
     outcome: Completed | Partial = returned if is_explicit else Completed(returned)
     result: Any = outcome.result
@@ -209,8 +221,14 @@ def _outcome(handler: Handler, attempt: Attempt, returned: Any) -> Outcome:
                 "what ctx.steps(...) returned, or a result and a text in Completed(...) or Partial(...)."
             )
     if not is_explicit:
-        return attempt.outcome(result)
+        return _completed(attempt, result)
     return outcome if result is outcome.result else replace(outcome, result=result)
+
+
+def _completed(attempt: Attempt, result: dict[str, Any] | None) -> Outcome:
+    if attempt.work is None:
+        return Completed(result)
+    return attempt.work.outcome(result, with_message=not attempt.reports_message)
 
 
 def errored(handler: Handler, attempt: int, error: BaseException) -> Errored | Failed:

@@ -14,8 +14,9 @@ from reactor.counts import Counts
 from reactor.database.connection import Connection
 from reactor.database.reconnecting import ReconnectingConnection
 from reactor.error_text import describe
-from reactor.handlers.attempt import Services, Stop
+from reactor.handlers.attempt import Stop
 from reactor.handlers.registry import Registry
+from reactor.handlers.services import Services
 from reactor.handlers.transaction import Pool
 from reactor.job import Job, JobState
 from reactor.lifecycle.lease import Worker

@@ -10,7 +10,8 @@ import pytest
 
 from reactor import Cancelled, Context, Job, JobState, Registry
 from reactor.database.connection import Connection, connect
-from reactor.handlers.attempt import Attempt, Phase, Services, Stop
+from reactor.handlers.attempt import Attempt, Phase, Stop
+from reactor.handlers.services import Services
 from reactor.pod.in_process import Reactor
 from tests.support.jobs import Row
 from tests.support.until import until
@@ -84,15 +85,14 @@ def test_an_attempt_whose_job_the_database_does_not_list_must_stop(attempt: Atte
 
 def test_a_repeated_call_shares_nothing_with_the_first(attempt: Attempt) -> None:
     attempt.start()
-    attempt.chain("child", None, {})
+    attempt.unit_of_work.chain("child", None, {})
     second = attempt.repeat()
     assert (attempt.phase, second.phase) == (Phase.ENDED, Phase.READY)
     with pytest.raises(Cancelled, match="has ended"):
         attempt.check()
     second.check()
-    outcome = second.outcome(None)
-    assert second.ending(outcome, with_children=True).children is None
-    assert attempt.ending(outcome, with_children=True).children is not None
+    assert second.unit_of_work.children is None
+    assert attempt.unit_of_work.children is not None
 
 
 def test_a_repeated_call_knows_why_it_must_stop(attempt: Attempt) -> None:
