@@ -22,11 +22,11 @@ class Phase(Enum):
     RUNNING = "its handler runs"
     ABANDONED = "its handler runs although it should have stopped, and nothing waits for it"
     CLOSING = "its handler has stopped, and its end is being written or may have been"
-    ENDED = "nothing can be done through it any more"
+    ENDED = "nothing can be done through it any more, by a task that the handler left behind, perhaps"
 
 
 # Python 3.11 finds a name of the module ten times as fast as the member of an enum, and each attempt needs three.
-_READY, _RUNNING, _ABANDONED, _CLOSING, _ENDED = Phase
+READY, RUNNING, ABANDONED, CLOSING, ENDED = Phase
 
 
 class Stop(Enum):
@@ -55,7 +55,7 @@ class Attempt:
     def __init__(self, job: Job, services: Services) -> None:
         self.job = job
         self.services = services
-        self.phase: Phase = _READY
+        self.phase: Phase = READY
         self.stop_because: Stop | None = None
         self.is_lost = False
         """The database says that the job is not this attempt's any more."""
@@ -89,49 +89,32 @@ class Attempt:
 
     # Its phase
 
-    def start(self) -> None:
-        """The handler is about to be called."""
-        self.phase = _RUNNING
-
     def abandon(self) -> None:
         """The handler does not stop; an attempt that is closing has no handler to wait for."""
-        if self.phase is _RUNNING:
-            self.phase = _ABANDONED
-
-    def close(self) -> None:
-        """The handler has stopped."""
-        self.phase = _CLOSING
-
-    def end(self) -> None:
-        """What the handler left behind, a task perhaps, gets nothing more from here."""
-        self.phase = _ENDED
+        if self.phase is RUNNING:
+            self.phase = ABANDONED
 
     def repeat(self) -> "Attempt":
         """For calling the handler once more: nothing that the first call did, or left behind, reaches the second."""
         attempt = Attempt(self.job, self.services)
         attempt.stop_because = self.stop_because
         attempt.is_lost = self.is_lost
-        self.end()
+        self.phase = ENDED
         return attempt
-
-    def stop(self, why: Stop) -> None:
-        """The first reason counts, except that nothing may be written of a job that is lost."""
-        if self.stop_because is None or why is Stop.TAKEN:
-            self.stop_because = why
 
     @property
     def can_be_cancelled(self) -> bool:
         """Not before its first step, which would never come; nor while it closes: its end is being written,
         and a job that is missing from the database's list of claims may be missing because of that."""
-        return self.phase is _RUNNING or self.phase is _ABANDONED
+        return self.phase is RUNNING or self.phase is ABANDONED
 
     @property
     def is_abandoned(self) -> bool:
-        return self.phase is _ABANDONED
+        return self.phase is ABANDONED
 
     @property
     def is_stopping(self) -> bool:
-        return self.stop_because is not None or self.is_lost or self.phase is _ENDED
+        return self.stop_because is not None or self.is_lost or self.phase is ENDED
 
     def check(self) -> None:
         """Raises Cancelled if this attempt must stop."""
@@ -139,7 +122,7 @@ class Attempt:
             raise Cancelled(self.stop_because.value)
         if self.is_lost:
             raise Cancelled("The job was taken from this attempt.")
-        if self.phase is _ENDED:
+        if self.phase is ENDED:
             raise Cancelled("The attempt has ended.")
 
     def check_held(self, is_held: bool) -> None:

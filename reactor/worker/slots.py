@@ -69,8 +69,8 @@ class Slots:
         self._registry = registry
         self._running = running
         self._counts = counts
-        self._services = Services(self.writers, pool, resources)
         self._executor = ThreadPoolExecutor(worker.capacity, thread_name_prefix="reactor")
+        self._services = Services(self.writers, pool, resources, registry.arounds, self._executor)
         self._loop = asyncio.get_running_loop()
         self._ready: deque[Job] = deque()
         self._active: dict[UUID, Execution] = {}
@@ -125,7 +125,7 @@ class Slots:
         end: Ending | JobState | End
         started = time.monotonic()
         try:
-            end = await execution.run(self._registry.arounds, self._executor)
+            end = await execution.run()
         except Exception as error:
             # A bug of ours must not cost more than the attempt.
             log.exception("internal error in attempt", job_id=execution.job.id)
