@@ -17,7 +17,7 @@ from reactor.database.retry import Backoff, RetryPolicy
 from reactor.database.wakeups import NEVER, Reason, Wakeups
 from reactor.errors import PipelineUnknown
 from reactor.feed.cursor import Cursor, Snapshot
-from reactor.feed.rows import AT_MOST, by_topic, changes_of, end_of, is_too_much, why_not
+from reactor.feed.rows import AT_MOST, by_topic, read_answer, why_not
 from reactor.feed.subscriptions import Batch, Reader, Sign, Topic, grouped
 from reactor.log import get_logger
 
@@ -166,10 +166,10 @@ class Poller:
 
     def _hand_to_watchers(self, rows: list[asyncpg.Record], here: Cursor, watched: list[Topic]) -> None:
         for topic, answer in by_topic(rows, {topic.pipeline_id: topic for topic in watched}):
-            if is_too_much(topic, answer):
+            if answer.is_too_much:
                 self.start_over(list(topic.readers), "too much has changed at once")
-            elif changes := changes_of(topic, answer):
-                topic.add(changes, here, end_of(topic, answer), self.ticks)
+            elif answer.changes:
+                topic.add(answer.changes, here, answer.state, self.ticks)
                 if topic.pipeline_id is None:
                     # What a slow reader has not been given would grow without limit.
                     self.start_over(topic.behind(AT_MOST), "too much has changed since")
@@ -186,19 +186,19 @@ class Poller:
 
     def _welcome(self, group: list[Reader], rows: list[asyncpg.Record], here: Cursor) -> None:
         topic, cursor, reset = group[0].topic, group[0].cursor, group[0].reset
-        if cursor and (why := why_not(cursor, here) or (is_too_much(topic, rows) and "too much has changed since")):
+        answer = read_answer(topic.pipeline_id, rows, all_of_them=cursor is None)
+        if cursor and (why := why_not(cursor, here) or (answer.is_too_much and "too much has changed since")):
             for reader in group:
                 self._rejoin(reader, why)
             return
-        if topic.pipeline_id and not any(row["kind"] == "pipeline" for row in rows):
+        if topic.pipeline_id and not answer.is_known:
             for reader in group:
                 reader.fail(PipelineUnknown(topic.pipeline_id))
             return
-        changes = changes_of(topic, rows, all_of_them=cursor is None)
         batch = Batch(
-            changes,
+            answer.changes,
             here,
-            end_of(topic, rows),
+            answer.state,
             is_snapshot=cursor is None,
             is_overview=topic.pipeline_id is None,
             reset=reset,
