@@ -12,6 +12,11 @@ Release = Literal["released", "crashed", "culprit", "unstarted"]
 `sql/schema/functions/settle.sql` has the rules."""
 
 
+async def release_unstarted(connection: Connection, unstarted: dict[int, UUID]) -> None:
+    """Claimed and never started: as if they had not been claimed."""
+    await release(connection, unstarted, outcome="unstarted", why=None)
+
+
 async def release(
     connection: Connection, held: dict[int, UUID], *, outcome: Release, why: str | None
 ) -> dict[int, JobState]:
@@ -30,8 +35,3 @@ async def release(
         None,
     )
     return {record["id"]: JobState(record["state"]) for record in records}
-
-
-async def release_unstarted(connection: Connection, unstarted: dict[int, UUID]) -> None:
-    """Claimed and never started: as if they had not been claimed."""
-    await release(connection, unstarted, outcome="unstarted", why=None)

@@ -139,13 +139,6 @@ class ClaimLoop:
         if self._has_slots:
             self.slots.interrupt()
 
-    async def run(self) -> None:
-        """Until it is stopped, or has done what its options say."""
-        try:
-            await self._run()
-        finally:
-            self._opened.set()
-
     async def run_job(self, job_id: int) -> JobState | None:
         """Runs this one job now, in the way that every job is run. None: it can't be claimed; nothing has changed."""
         await self._opened.wait()
@@ -166,6 +159,13 @@ class ClaimLoop:
                 ended = self.slots.wait_for(job)
                 self.slots.take([job])
         return await ended
+
+    async def run(self) -> None:
+        """Until it is stopped, or has done what its options say."""
+        try:
+            await self._run()
+        finally:
+            self._opened.set()
 
     # Start and end
 

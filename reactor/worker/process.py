@@ -60,6 +60,15 @@ class Orders:
         return cls(**values | {"options": WorkerOptions(**values["options"]), "queues": tuple(values["queues"])})
 
 
+def main() -> None:
+    # Signals are for the supervisor. Handled and not ignored: programs that handlers start would inherit SIG_IGN.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    descriptor = int(sys.argv[1])
+    os.set_inheritable(descriptor, False)
+    sys.exit(Process(socket.socket(fileno=descriptor)).main())
+
+
 class Process:
     def __init__(self, control: socket.socket) -> None:
         self._control = control
@@ -170,15 +179,6 @@ def _end_with(supervisor_pid: int) -> None:
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
     if os.getppid() != supervisor_pid:
         os._exit(ORPHANED)
-
-
-def main() -> None:
-    # Signals are for the supervisor. Handled and not ignored: programs that handlers start would inherit SIG_IGN.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)
-    descriptor = int(sys.argv[1])
-    os.set_inheritable(descriptor, False)
-    sys.exit(Process(socket.socket(fileno=descriptor)).main())
 
 
 if __name__ == "__main__":
