@@ -18,7 +18,7 @@ from reactor.errors import ReactorError, WorkerNotStarted, first_error
 from reactor.lifecycle.lease import Worker
 from reactor.log import get_logger
 from reactor.pod.heartbeat import Heartbeat
-from reactor.pod.quarantine import Quarantine, cause_alone
+from reactor.pod.quarantine import Quarantine
 from reactor.pod.recovery import Recovery, after_crash, after_shutdown
 from reactor.pod.sweeper import keep_sweeping, sweep
 from reactor.pod.worker_process import BLOCKED, WorkerProcess
@@ -164,17 +164,14 @@ class Supervisor:
         if process.done is not None or self._stopping.is_set():
             await self._release_held(process)
             return
-        causes = _causes(process)  # now: deadlines that pass while the database is away prove nothing
+        causes = self._causes(process)  # now: deadlines that pass while the database is away prove nothing
         suspects = await self._recovery.retry(
             lambda c: after_crash(c, process.worker_id, process.started, causes, process.why)
         )
         worker = Worker(self._options.pod, self._job_types, self._options.queues, 1)
         if suspects and await self._quarantine.admit(worker, suspects, process.why):
             self._tasks.create_task(self._quarantine.run(worker))
-        # A claim that was under way when the process died may have been committed since.
-        await first_of(self._stopping.wait(), asyncio.sleep(_STRAGGLERS_SECONDS))
-        await self._release(process, started=())
-        await self._recovery.retry(sweep)
+        await self._release_stragglers(process)
 
     async def _collect(self, process: WorkerProcess) -> None:
         """Waits for its end, and notes what it left."""
@@ -187,6 +184,14 @@ class Supervisor:
         elif process.ready.is_set() and not self._stopping.is_set():
             self.failed += max(1, len(process.started))
             log.error("worker died", pid=process.pid, why=process.why, running=len(process.started))
+
+    def _causes(self, process: WorkerProcess) -> dict[UUID, str]:
+        """Attempts that are known to have ended their process, and how."""
+        if process.crashed and len(process.started) == 1:
+            return dict.fromkeys(process.started, process.why_alone)
+        now = time.monotonic()
+        blocked = "It did not end in time, and blocked its worker process, which was killed."
+        return {attempt_id: blocked for attempt_id, deadline in process.started.items() if deadline and deadline < now}
 
     def _needs_another(self, process: WorkerProcess) -> bool:
         if not process.ready.is_set() and not self.is_ready.is_set() and not self._stopping.is_set():
@@ -246,6 +251,12 @@ class Supervisor:
         process = await self._start(replace(self._orders(worker.id), concurrency=1, options=options))
         await self._collect(process)
         return process
+
+    async def _release_stragglers(self, process: WorkerProcess) -> None:
+        """A claim that was under way when the process died may have been committed since."""
+        await first_of(self._stopping.wait(), asyncio.sleep(_STRAGGLERS_SECONDS))
+        await self._release(process, started=())
+        await self._recovery.retry(sweep)
 
     async def _release_held(self, process: WorkerProcess) -> None:
         await self._release(process, process.started)
@@ -308,12 +319,3 @@ class Supervisor:
     @property
     def _working(self) -> list[WorkerProcess]:
         return [process for process in self._processes if process.ready.is_set() and process.is_running]
-
-
-def _causes(process: WorkerProcess) -> dict[UUID, str]:
-    """Attempts that are known to have ended their process, and how."""
-    if process.crashed and len(process.started) == 1:
-        return dict.fromkeys(process.started, cause_alone(process))
-    now = time.monotonic()
-    blocked = "It did not end in time, and blocked its worker process, which was killed."
-    return {attempt_id: blocked for attempt_id, deadline in process.started.items() if deadline and deadline < now}

@@ -151,6 +151,11 @@ class WorkerProcess:
         return f"The worker process ended: {self.ended_because or self._exit}."
 
     @property
+    def why_alone(self) -> str:
+        """The error of a job that was the only one in it."""
+        return f"The job killed its worker process, in which it ran alone. {self.why}"
+
+    @property
     def _exit(self) -> str:
         code = self._process.returncode
         assert code is not None
