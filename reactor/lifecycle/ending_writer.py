@@ -1,6 +1,7 @@
 """Writes how attempts ended, in batches."""
 
 from collections.abc import Callable, Sequence
+from uuid import UUID
 
 import asyncpg
 
@@ -11,18 +12,19 @@ from reactor.job import JobState
 from reactor.lifecycle.batch_writer import BATCH, BatchWriter
 from reactor.lifecycle.settle import settle, settled
 from reactor.log import get_logger
-from reactor.outcome import Ending, Failed
+from reactor.outcome import Ending, Failed, Outcome
 
 log = get_logger(__name__)
 
 _LOCK_WAIT_MS = 1000
 
-OnSettled = Callable[[Ending, JobState | None], None]
+OnSettled = Callable[[int, UUID, JobState | None, Outcome], None]
+"""Called for every ending, with the ids of its job and attempt, the job's new state (None: the attempt was stale), and
+the outcome."""
 
 
 class EndingWriter(BatchWriter[Ending]):
-    """`on_settled` is called for every ending, with its job's new state or None if the attempt was stale. `sizes`
-    counts how many endings shared each commit."""
+    """`sizes` counts how many endings shared each commit."""
 
     def __init__(
         self, connection: ReconnectingConnection, wake: Callable[[], object], on_settled: OnSettled, sizes: Histogram
@@ -57,13 +59,13 @@ class EndingWriter(BatchWriter[Ending]):
             found, _ = await self._connection.retry(lambda connection: settled(connection, missing))
             states |= found
         for ending in batch:
-            self._on_settled(ending, states.get(ending.job_id))
+            self._on_settled(ending.job_id, ending.attempt_id, states.get(ending.job_id), ending.outcome)
 
     def _refuse(self, item: Ending, error: asyncpg.PostgresError) -> None:
         if isinstance(item.outcome, Failed):
             # Even the refusal is refused: the job stays claimed, and is released when the worker ends.
             log.error("ending refused by the database", job_id=item.job_id, error=str(error))
-            self._on_settled(item, None)
+            self._on_settled(item.job_id, item.attempt_id, None, item.outcome)
             return
         log.error("outcome refused by the database", job_id=item.job_id, error=str(error))
         failed = Failed(f"The database refused what the handler returned or chained: {error}")

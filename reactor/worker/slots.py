@@ -23,7 +23,7 @@ from reactor.lifecycle.lease import Worker
 from reactor.lifecycle.settle import abandon
 from reactor.lifecycle.writers import Writers
 from reactor.log import get_logger
-from reactor.outcome import Ending, Errored, Failed
+from reactor.outcome import Ending, Errored, Failed, Outcome
 from reactor.worker.execute import End, Execution
 from reactor.worker.running_attempts import RunningAttempts
 
@@ -150,52 +150,42 @@ class Slots:
             self._has_stopped(job.id)
         elif isinstance(end, Ending):
             self.writers.endings.put(end)
-        elif isinstance(end, JobState):
-            self._counts.count(end)
-            self._forget(job.attempt_id, end)
-        elif end is End.STALE:
-            self._was_stale(job.id, job.attempt_id)
-        else:
+        elif end is _INTERRUPTED:
             self._answer(job.attempt_id, None)  # still held: released with the worker's other claims
+        else:
+            self._on_settled(job.id, job.attempt_id, end if isinstance(end, JobState) else None)
         self._fill()
         self.on_ended()
 
-    def _on_settled(self, ending: Ending, state: JobState | None) -> None:
-        """None: stale."""
+    def _on_settled(
+        self, job_id: int, attempt_id: UUID, state: JobState | None, outcome: Outcome | None = None
+    ) -> None:
+        """`state` None: the attempt was stale. `outcome` None: its own transaction has written it."""
         if state is None:
-            self._was_stale(ending.job_id, ending.attempt_id)
-            return
-        self._counts.count(state)
-        if isinstance(ending.outcome, Errored | Failed):
-            self._counts.failed += 1
-            self._counts.retries += state is JobState.PENDING
-            log.warning(
-                "attempt failed",
-                job_id=ending.job_id,
-                attempt_id=str(ending.attempt_id),
-                state=state.value,
-                error=ending.outcome.error.partition("\n")[0],
-            )
-        elif _log_level.isEnabledFor(logging.DEBUG):
-            log.debug("job settled", job_id=ending.job_id, attempt_id=str(ending.attempt_id), state=state.value)
-        self._forget(ending.attempt_id, state)
-
-    def _was_stale(self, job_id: int, attempt_id: UUID) -> None:
-        self._counts.stale += 1
-        log.warning("writeback_stale_attempt", job_id=job_id, attempt_id=str(attempt_id), pod=self._worker.pod)
-        self._has_stopped(job_id)
-        self._forget(attempt_id, None)
-
-    def _has_stopped(self, job_id: int) -> None:
-        """The scope of a job that was taken from us is free now, unless another attempt at it runs here too."""
-        if all(other.job.id != job_id for other in self._active.values()):
-            self.writers.release_stopped(self._worker.id, job_id)
+            self._counts.stale += 1
+            log.warning("writeback_stale_attempt", job_id=job_id, attempt_id=str(attempt_id), pod=self._worker.pod)
+            self._has_stopped(job_id)
+        else:
+            self._counts.count(state)
+            if isinstance(outcome, Errored | Failed):
+                self._counts.failed += 1
+                self._counts.retries += state is JobState.PENDING
+                error = outcome.error.partition("\n")[0]
+                log.warning("attempt failed", job_id=job_id, attempt_id=str(attempt_id), state=state.value, error=error)
+            elif outcome is not None and _log_level.isEnabledFor(logging.DEBUG):
+                log.debug("job settled", job_id=job_id, attempt_id=str(attempt_id), state=state.value)
+        self._forget(attempt_id, state)
 
     def _forget(self, attempt_id: UUID, state: JobState | None) -> None:
         self.held.pop(attempt_id, None)
         self._answer(attempt_id, state)
         if not self.held:
             self.on_ended()
+
+    def _has_stopped(self, job_id: int) -> None:
+        """The scope of a job that was taken from us is free now, unless another attempt at it runs here too."""
+        if all(other.job.id != job_id for other in self._active.values()):
+            self.writers.release_stopped(self._worker.id, job_id)
 
     def _answer(self, attempt_id: UUID, state: JobState | None) -> None:
         if self._waiters:
