@@ -22,8 +22,7 @@ from reactor.pod.quarantine import Quarantine
 from reactor.pod.recovery import Recovery, after_crash, after_shutdown
 from reactor.pod.sweeper import keep_sweeping, sweep
 from reactor.pod.worker_process import BLOCKED, WorkerProcess
-from reactor.worker.claim_loop import WorkerOptions
-from reactor.worker.process import Orders
+from reactor.worker.options import Orders, WorkerOptions
 
 log = get_logger(__name__)
 

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from reactor.errors import WorkerNotStarted
 from reactor.log import get_logger
-from reactor.worker.process import Orders
+from reactor.worker.options import Orders
 from reactor.worker.running_attempts import RunningAttempts
 
 log = get_logger(__name__)

@@ -21,29 +21,13 @@ from reactor.lifecycle.release import release_unstarted
 from reactor.log import get_logger
 from reactor.worker.claim_ahead import ClaimAhead
 from reactor.worker.due_times import ScheduledJobs, Schedules
+from reactor.worker.options import WorkerOptions
 from reactor.worker.reconcile import Claims, Reconciliation
 from reactor.worker.running_attempts import RunningAttempts
 from reactor.worker.slots import Slots
 from reactor.worker.unhandled_types import UnhandledTypes
 
 log = get_logger(__name__)
-
-
-@dataclass(frozen=True)
-class WorkerOptions:
-    url: str
-    listen_url: str
-    poll_seconds: float = 10
-    """0: never."""
-    reconcile_seconds: float = 15
-    """How often to compare what runs here with what the database says this worker holds."""
-    once: bool = False
-    """Run what is due, then end."""
-    max_jobs: int | None = None
-    prepares: bool = True
-    """False behind a pooler that gives each transaction another session."""
-    inherits: bool = False
-    """Run what was handed over to this worker, then end; claim nothing."""
 
 
 @dataclass(frozen=True)
