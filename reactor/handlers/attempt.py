@@ -60,7 +60,7 @@ class Attempt:
         self.is_lost = False
         """The database says that the job is not this attempt's any more."""
         self.work: UnitOfWork | None = None
-        """None: the handler has no transaction, no step and no child; few have."""
+        """None until the handler begins a transaction or a step, or chains a job; most handlers never do."""
         self.reports_message = False
         self._reports_fraction = False
         self._log: Logger | None = None

@@ -31,6 +31,7 @@ class Handler:
     job_type: str
     function: Callable[..., Any]
     arguments: Callable[[Job, Any], tuple[Any, ...]]
+    """From a job and its context: see `arguments_of`."""
     in_thread: bool
     max_attempts: int | None
     timeout_seconds: float | None
