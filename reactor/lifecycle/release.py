@@ -1,4 +1,4 @@
-"""Releases claims whose attempts did not finish their job."""
+"""What a worker holds, and the release of claims whose attempts did not finish their job."""
 
 from typing import Literal
 from uuid import UUID
@@ -10,6 +10,13 @@ from reactor.job import JobState
 Release = Literal["released", "crashed", "culprit", "unstarted"]
 """By a shutdown; with its process; with its process, and known to be the cause, so that it is charged; never started.
 `sql/schema/functions/settle.sql` has the rules."""
+
+
+async def held(connection: Connection, worker_id: UUID) -> dict[int, UUID]:
+    """The claims of the worker according to the database: job → attempt."""
+    return {
+        record["id"]: record["attempt_id"] for record in await connection.fetch(statements.HELD_ATTEMPTS, worker_id)
+    }
 
 
 async def release_unstarted(connection: Connection, unstarted: dict[int, UUID]) -> None:

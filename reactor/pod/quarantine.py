@@ -6,8 +6,8 @@ from uuid import UUID
 
 from reactor.database import statements
 from reactor.database.connection import Connection
-from reactor.lifecycle.lease import Worker, held, register_worker, retire_worker
-from reactor.lifecycle.release import release
+from reactor.lifecycle.lease import Worker, register_worker, retire_worker
+from reactor.lifecycle.release import held, release
 from reactor.log import get_logger
 from reactor.pod.heartbeat import Heartbeat
 from reactor.pod.recovery import Recovery

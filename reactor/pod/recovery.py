@@ -11,8 +11,8 @@ from reactor.concurrency import first_of
 from reactor.database import statements
 from reactor.database.connection import Connection
 from reactor.database.reconnecting import ReconnectingConnection
-from reactor.lifecycle.lease import held, retire_worker
-from reactor.lifecycle.release import release, release_unstarted
+from reactor.lifecycle.lease import retire_worker
+from reactor.lifecycle.release import held, release, release_unstarted
 from reactor.lifecycle.settle import settle
 from reactor.log import get_logger
 from reactor.outcome import Ending, Failed
