@@ -25,14 +25,14 @@ async def release_unstarted(connection: Connection, unstarted: dict[int, UUID]) 
 
 
 async def release(
-    connection: Connection, held: dict[int, UUID], *, outcome: Release, why: str | None
+    connection: Connection, claims: dict[int, UUID], *, outcome: Release, why: str | None
 ) -> dict[int, JobState]:
     """Releases attempts that can't continue. A job that is missing was not the attempt's any more."""
-    job_ids = sorted(held)
+    job_ids = sorted(claims)
     records = await connection.fetch(
         statements.SETTLE,
         job_ids,
-        [held[job_id] for job_id in job_ids],
+        [claims[job_id] for job_id in job_ids],
         [outcome] * len(job_ids),
         None,
         [why] * len(job_ids),
