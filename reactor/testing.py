@@ -23,7 +23,8 @@ from reactor.handlers.registry import Registry, default
 from reactor.job import JobState
 from reactor.lifecycle.lease import Worker, register_worker, retire_worker
 from reactor.settings import Settings
-from reactor.worker.claim_loop import ClaimLoop, WorkerOptions
+from reactor.worker.claim_loop import ClaimLoop
+from reactor.worker.options import WorkerOptions
 
 # Tests don't need their data after a crash.
 _FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}

@@ -16,7 +16,7 @@ from reactor.errors import ReactorError
 from reactor.log import get_logger
 from reactor.pod.supervisor import PodOptions, Supervisor
 from reactor.settings import Settings, read_settings
-from reactor.worker.claim_loop import WorkerOptions
+from reactor.worker.options import WorkerOptions
 
 log = get_logger(__name__)
 

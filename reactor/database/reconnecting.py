@@ -33,21 +33,6 @@ class ReconnectingConnection:
         self._turn = asyncio.Lock()
         self._is_lost = False
 
-    async def once(self, operation: Callable[[Connection], Awaitable[Answer]]) -> Answer:
-        """Runs `operation`. A connection that failed is not used again."""
-        async with self._turn:
-            try:
-                # A network that drops every packet reports no error: an operation that takes this long has lost its
-                # server.
-                async with asyncio.timeout(self._statement_seconds):
-                    if self._connection is None or self._connection.is_closed():
-                        self._connection = await open_connection(self._url, name=self._name, prepares=self._prepares)
-                    return await operation(self._connection)
-            except BaseException as error:
-                if classify(error) not in (Failure.REFUSED, Failure.REPEATABLE):
-                    self.drop()
-                raise
-
     async def retry(self, operation: Callable[[Connection], Awaitable[Answer]]) -> tuple[Answer, bool]:
         """Runs `operation` until it succeeds or is refused; a database that is away is waited for.
 
@@ -72,6 +57,21 @@ class ReconnectingConnection:
                 self._report_back()
                 return answer, maybe_done
             await backoff.pause()
+
+    async def once(self, operation: Callable[[Connection], Awaitable[Answer]]) -> Answer:
+        """Runs `operation`. A connection that failed is not used again."""
+        async with self._turn:
+            try:
+                # A network that drops every packet reports no error: an operation that takes this long has lost its
+                # server.
+                async with asyncio.timeout(self._statement_seconds):
+                    if self._connection is None or self._connection.is_closed():
+                        self._connection = await open_connection(self._url, name=self._name, prepares=self._prepares)
+                    return await operation(self._connection)
+            except BaseException as error:
+                if classify(error) not in (Failure.REFUSED, Failure.REPEATABLE):
+                    self.drop()
+                raise
 
     def _report_lost(self, error: Exception) -> None:
         """Once, also if several tasks wait for the database."""

@@ -88,15 +88,6 @@ class Wakeups:
             self._is_notified, self.notified_at = True, asyncio.get_running_loop().time()
         self._changed.set()
 
-    def check(self) -> None:
-        """`not_before` or `due_at` may be earlier than before."""
-        self._changed.set()
-
-    def stop(self) -> None:
-        """`next` returns STOPPED, now and from now on."""
-        self.is_stopped = True
-        self._changed.set()
-
     async def changed(self) -> None:
         """Waits for `notify`, `check` or `stop`, one of which may have been called before. For a caller that waits for
         a condition of its own."""
@@ -142,3 +133,12 @@ class Wakeups:
 
     def _poll_after(self, now: float) -> float:
         return now + self._timings.poll_seconds if self._timings.poll_seconds else NEVER
+
+    def check(self) -> None:
+        """`not_before` or `due_at` may be earlier than before."""
+        self._changed.set()
+
+    def stop(self) -> None:
+        """`next` returns STOPPED, now and from now on."""
+        self.is_stopped = True
+        self._changed.set()

@@ -17,7 +17,7 @@ from reactor.database.retry import Backoff, RetryPolicy
 from reactor.database.wakeups import NEVER, Reason, Wakeups
 from reactor.errors import PipelineUnknown
 from reactor.feed.cursor import Cursor, Snapshot
-from reactor.feed.rows import AT_MOST, by_topic, changes_of, end_of, is_too_much, why_not
+from reactor.feed.rows import AT_MOST, by_topic, read_answer, why_not
 from reactor.feed.subscriptions import Batch, Reader, Sign, Topic, grouped
 from reactor.log import get_logger
 
@@ -89,29 +89,6 @@ class Poller:
         if self.topics:
             self._wakeups.notify()
 
-    def join(self, pipeline_id: UUID | None, cursor: Cursor | None, reset: str = "") -> Reader:
-        topic = self.topics.get(pipeline_id) or self.topics.setdefault(pipeline_id, Topic(pipeline_id))
-        reader = Reader(topic, cursor, reset)
-        topic.watched_by.add(reader)
-        self._joining.append(reader)
-        self._wakeups.check()
-        return reader
-
-    def leave(self, reader: Reader) -> None:
-        reader.is_gone = True
-        reader.topic.readers.discard(reader)
-        reader.topic.watched_by.discard(reader)
-        if not reader.topic.watched_by:
-            del self.topics[reader.topic.pipeline_id]
-
-    def show(self, sign: Sign) -> None:
-        """Whether what readers have is current."""
-        if sign is self._sign:
-            return
-        self._sign = sign
-        for topic in self.topics.values():
-            topic.show(sign)
-
     async def run(self) -> None:
         """Until it is cancelled."""
         loop = asyncio.get_running_loop()
@@ -142,25 +119,6 @@ class Poller:
             self._wakeups.notify()  # it was taken for this question, and is still unanswered
             return False
         return True
-
-    def _mark_stale(self) -> None:
-        self._mark_unwell(f"no answer for {self.timings.stale_seconds:g} s")
-        self.show(Sign.STALE)
-
-    def _mark_unwell(self, why: str) -> None:
-        if self.is_well:
-            log.warning("the feed can't read the database", error=why)
-        self.is_well = False
-
-    def _not_before(self) -> float:
-        if self._joining:
-            return self._answered_at + self.timings.join_gap_seconds
-        if not self.topics:
-            return NEVER
-        # A database that takes long to answer is not asked all the time.
-        return self._answered_at + max(self._gap, min(2 * self.took_seconds, self.timings.longest_gap_seconds))
-
-    # One question and its answer
 
     async def _ask_and_hand_out(self, reason: Reason) -> None:
         loop = asyncio.get_running_loop()
@@ -208,29 +166,39 @@ class Poller:
 
     def _hand_to_watchers(self, rows: list[asyncpg.Record], here: Cursor, watched: list[Topic]) -> None:
         for topic, answer in by_topic(rows, {topic.pipeline_id: topic for topic in watched}):
-            if is_too_much(topic, answer):
+            if answer.is_too_much:
                 self.start_over(list(topic.readers), "too much has changed at once")
-            elif changes := changes_of(topic, answer):
-                topic.add(changes, here, end_of(topic, answer), self.ticks)
+            elif answer.changes:
+                topic.add(answer.changes, here, answer.state, self.ticks)
                 if topic.pipeline_id is None:
                     # What a slow reader has not been given would grow without limit.
                     self.start_over(topic.behind(AT_MOST), "too much has changed since")
 
+    # Readers that join
+
+    def join(self, pipeline_id: UUID | None, cursor: Cursor | None, reset: str = "") -> Reader:
+        topic = self.topics.get(pipeline_id) or self.topics.setdefault(pipeline_id, Topic(pipeline_id))
+        reader = Reader(topic, cursor, reset)
+        topic.watched_by.add(reader)
+        self._joining.append(reader)
+        self._wakeups.check()
+        return reader
+
     def _welcome(self, group: list[Reader], rows: list[asyncpg.Record], here: Cursor) -> None:
         topic, cursor, reset = group[0].topic, group[0].cursor, group[0].reset
-        if cursor and (why := why_not(cursor, here) or (is_too_much(topic, rows) and "too much has changed since")):
+        answer = read_answer(topic.pipeline_id, rows, all_of_them=cursor is None)
+        if cursor and (why := why_not(cursor, here) or (answer.is_too_much and "too much has changed since")):
             for reader in group:
                 self._rejoin(reader, why)
             return
-        if topic.pipeline_id and not any(row["kind"] == "pipeline" for row in rows):
+        if topic.pipeline_id and not answer.is_known:
             for reader in group:
                 reader.fail(PipelineUnknown(topic.pipeline_id))
             return
-        changes = changes_of(topic, rows, all_of_them=cursor is None)
         batch = Batch(
-            changes,
+            answer.changes,
             here,
-            end_of(topic, rows),
+            answer.state,
             is_snapshot=cursor is None,
             is_overview=topic.pipeline_id is None,
             reset=reset,
@@ -251,3 +219,37 @@ class Poller:
             reader.start_over(why)
             self._joining.append(reader)
             self._wakeups.check()
+
+    def leave(self, reader: Reader) -> None:
+        reader.is_gone = True
+        reader.topic.readers.discard(reader)
+        reader.topic.watched_by.discard(reader)
+        if not reader.topic.watched_by:
+            del self.topics[reader.topic.pipeline_id]
+
+    # Its state
+
+    def _not_before(self) -> float:
+        if self._joining:
+            return self._answered_at + self.timings.join_gap_seconds
+        if not self.topics:
+            return NEVER
+        # A database that takes long to answer is not asked all the time.
+        return self._answered_at + max(self._gap, min(2 * self.took_seconds, self.timings.longest_gap_seconds))
+
+    def show(self, sign: Sign) -> None:
+        """Whether what readers have is current."""
+        if sign is self._sign:
+            return
+        self._sign = sign
+        for topic in self.topics.values():
+            topic.show(sign)
+
+    def _mark_stale(self) -> None:
+        self._mark_unwell(f"no answer for {self.timings.stale_seconds:g} s")
+        self.show(Sign.STALE)
+
+    def _mark_unwell(self, why: str) -> None:
+        if self.is_well:
+            log.warning("the feed can't read the database", error=why)
+        self.is_well = False

@@ -70,10 +70,66 @@ class Batch:
         self.encoded: bytes | None = None
 
 
+class Topic:
+    """One pipeline, or (None) all of them."""
+
+    def __init__(self, pipeline_id: UUID | None) -> None:
+        self.pipeline_id = pipeline_id
+        self.watched_by: set[Reader] = set()
+        self.readers: set[Reader] = set()
+        """Those of them that are up to date except for the rows kept here."""
+        self.stamp = 0
+        self.sign = Sign.FRESH
+        self._rows: dict[str, Change] = {}
+        """Newest last. Only rows that some reader has not been given."""
+        self._newest: Batch
+        self._before = 0
+        self._state: str | None = None
+        self._state_stamp = 0
+
+    def behind(self, most: int) -> "list[Reader]":
+        """Readers that have more than `most` rows to get."""
+        beyond = next(islice(reversed(self._rows.values()), most, None), None)
+        return [reader for reader in self.readers if beyond and reader.stamp < beyond.stamp]
+
+    def show(self, sign: Sign) -> None:
+        if sign is not self.sign:
+            self.sign = sign
+            for reader in self.watched_by:
+                reader.wake()
+
+    def add(self, changes: Sequence[Change], cursor: Cursor, state: str | None, stamp: int) -> None:
+        """All readers get these, or the newer states that follow until they ask."""
+        given_to_all = min((reader.stamp for reader in self.readers), default=self.stamp)
+        for key in [row.key for row in takewhile(lambda row: row.stamp <= given_to_all, self._rows.values())]:
+            del self._rows[key]
+        self._before, self.stamp = self.stamp, stamp
+        for change in changes:
+            change.stamp = stamp
+            newest, previous = change, self._rows.pop(change.key, None)
+            if previous is not None and previous.edges is not None and change.edges is None:
+                # For readers that missed its previous state, and so don't know what the job depends on.
+                newest = Change(change.kind, change.key, change.row, previous.edges)
+                newest.stamp = stamp
+            self._rows[change.key] = newest
+        if any(change.kind == "pipeline" for change in changes):
+            self._state, self._state_stamp = state, stamp
+        self._newest = Batch(changes, cursor, state)
+        for reader in self.readers:
+            reader.wake()
+
+    def since(self, stamp: int) -> Batch:
+        if stamp >= self._before:
+            return self._newest
+        changes = list(takewhile(lambda change: change.stamp > stamp, reversed(self._rows.values())))
+        changes.reverse()
+        return Batch(changes, self._newest.cursor, self._state if self._state_stamp > stamp else None)
+
+
 class Reader:
     """One subscriber. Holds no rows: the topic has what it has not been given yet."""
 
-    def __init__(self, topic: "Topic", cursor: Cursor | None, reset: str = "") -> None:
+    def __init__(self, topic: Topic, cursor: Cursor | None, reset: str = "") -> None:
         self.topic = topic
         self.cursor = cursor
         self.reset = reset
@@ -86,19 +142,6 @@ class Reader:
         self._sign: Sign | None = None
         """The last one delivered. None: it has no rows yet that could be current."""
         self._wake = asyncio.Event()
-
-    def give(self, first: Batch, stamp: int) -> None:
-        self.first, self.stamp, self.reset = first, stamp, ""
-        self._sign = self._sign or Sign.FRESH
-        self._wake.set()
-
-    def start_over(self, why: str) -> None:
-        """The next batch is a snapshot."""
-        self.cursor, self.reset, self.first, self.stamp = None, why, None, _NEVER
-
-    def fail(self, error: Exception) -> None:
-        self.failure = error
-        self._wake.set()
 
     def wake(self) -> None:
         self._wake.set()
@@ -122,68 +165,18 @@ class Reader:
             self._wake.clear()
             await self._wake.wait()
 
+    def give(self, first: Batch, stamp: int) -> None:
+        self.first, self.stamp, self.reset = first, stamp, ""
+        self._sign = self._sign or Sign.FRESH
+        self._wake.set()
 
-class Topic:
-    """One pipeline, or (None) all of them."""
+    def start_over(self, why: str) -> None:
+        """The next batch is a snapshot."""
+        self.cursor, self.reset, self.first, self.stamp = None, why, None, _NEVER
 
-    def __init__(self, pipeline_id: UUID | None) -> None:
-        self.pipeline_id = pipeline_id
-        self.watched_by: set[Reader] = set()
-        self.readers: set[Reader] = set()
-        """Those of them that are up to date except for the rows kept here."""
-        self.stamp = 0
-        self.sign = Sign.FRESH
-        self._rows: dict[str, Change] = {}
-        """Newest last. Only rows that some reader has not been given."""
-        self._newest: Batch
-        self._before = 0
-        self._state: str | None = None
-        self._state_stamp = 0
-
-    def add(self, changes: Sequence[Change], cursor: Cursor, state: str | None, stamp: int) -> None:
-        """All readers get these, or the newer states that follow until they ask."""
-        self._forget()
-        self._before, self.stamp = self.stamp, stamp
-        for change in changes:
-            change.stamp = stamp
-            self._rows[change.key] = _with_edges(change, self._rows.pop(change.key, None))
-        if any(change.kind == "pipeline" for change in changes):
-            self._state, self._state_stamp = state, stamp
-        self._newest = Batch(changes, cursor, state)
-        for reader in self.readers:
-            reader.wake()
-
-    def show(self, sign: Sign) -> None:
-        if sign is not self.sign:
-            self.sign = sign
-            for reader in self.watched_by:
-                reader.wake()
-
-    def since(self, stamp: int) -> Batch:
-        if stamp >= self._before:
-            return self._newest
-        changes = list(takewhile(lambda change: change.stamp > stamp, reversed(self._rows.values())))
-        changes.reverse()
-        return Batch(changes, self._newest.cursor, self._state if self._state_stamp > stamp else None)
-
-    def behind(self, most: int) -> list[Reader]:
-        """Readers that have more than `most` rows to get."""
-        beyond = next(islice(reversed(self._rows.values()), most, None), None)
-        return [reader for reader in self.readers if beyond and reader.stamp < beyond.stamp]
-
-    def _forget(self) -> None:
-        oldest = min((reader.stamp for reader in self.readers), default=self.stamp)
-        for key in [change.key for change in takewhile(lambda c: c.stamp <= oldest, self._rows.values())]:
-            del self._rows[key]
-
-
-def _with_edges(change: Change, before: Change | None) -> Change:
-    """For readers that missed its previous state, and so don't know what the job depends on."""
-    if before is None or before.edges is None or change.edges is not None:
-        return change
-    whole = Change(change.kind, change.key, change.row, before.edges)
-    whole.stamp = change.stamp
-    return whole
+    def fail(self, error: Exception) -> None:
+        self.failure = error
+        self._wake.set()
 
 
 def grouped(readers: Iterable[Reader]) -> list[list[Reader]]:

@@ -73,7 +73,7 @@ class Context:
         An attempt that does not complete creates none, so a retry does not duplicate them. A step can chain only in
         ctx.transaction(), which makes its completion part of the same commit.
         """
-        self._attempt.chain(job_type, payload, options)
+        self._attempt.unit_of_work.chain(job_type, payload, options)
 
     async def step(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """Calls the function, an `async def` or a `def` (in a thread), and stores what it returns: a later attempt gets
@@ -97,7 +97,7 @@ class Context:
 
         Leaving the block does not commit. An exception that leaves it undoes what the block did.
         """
-        return self._attempt.transaction()
+        return self._attempt.unit_of_work.transaction(self._attempt.check)
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator["AsyncSession"]:

@@ -47,8 +47,9 @@ async def succeed(attempt: Attempt, name: str, result: str | None) -> Any:
 
 
 async def fail(attempt: Attempt, name: str, error: BaseException) -> None:
-    attempt.note(error)
-    if attempt.is_to_be_repeated:
+    work = attempt.unit_of_work
+    work.note(error)
+    if work.is_to_be_repeated:
         return
     match error:
         case Skip():
@@ -93,7 +94,7 @@ async def _record(
     record = log.record(name, state, result, error)
     log.set(name, state, record.error)
     _report(attempt, name if state is StepState.RUNNING else None)
-    if state is StepState.COMPLETED and attempt.in_transaction:
+    if state is StepState.COMPLETED and attempt.unit_of_work.in_transaction:
         log.hold_back(record)
     else:
         attempt.check_held(await attempt.services.writers.steps.record(record))

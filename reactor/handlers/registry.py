@@ -14,12 +14,12 @@ from typing import Any, TypeVar, Unpack
 from reactor.errors import AppInvalid, HandlerInvalid, HandlerTwice, HandlerUnknown, ScheduleInvalid, ScheduleTwice
 from reactor.handlers import builtin
 from reactor.handlers.backoff import Backoff, exponential, fixed
+from reactor.handlers.services import Around
 from reactor.handlers.signature import arguments_of
 from reactor.job import Job
 from reactor.schedules.declaration import Schedule, ScheduleOptions
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Around = Callable[[Job, Any], AbstractAsyncContextManager[Any]]
 
 _DEFAULT_BACKOFF = exponential()
 # As the database refuses it (reactor.label): no row can name such a handler.
@@ -31,6 +31,7 @@ class Handler:
     job_type: str
     function: Callable[..., Any]
     arguments: Callable[[Job, Any], tuple[Any, ...]]
+    """From a job and its context: see `arguments_of`."""
     in_thread: bool
     max_attempts: int | None
     timeout_seconds: float | None

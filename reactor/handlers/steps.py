@@ -75,7 +75,7 @@ async def run_steps(attempt: Attempt, groups: Iterable[Iterable[Step]], at_once:
 
 async def _run_in_parallel(attempt: Attempt, steps: Sequence[Step], at_once: int) -> None:
     left = iter(steps)
-    with attempt.parallel_steps():
+    with attempt.unit_of_work.parallel_steps():
         try:
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(min(at_once, len(steps))):
@@ -102,14 +102,14 @@ async def _run_isolated(attempt: Attempt, step: Step) -> None:
     try:
         await _run(attempt, step)
     except (Exception, SystemExit, KeyboardInterrupt) as error:
-        if attempt.is_to_be_repeated:
+        if attempt.unit_of_work.is_to_be_repeated:
             raise
         log.warning("step failed", job_id=attempt.job.id, step=step.name, error=first_line(str(error)))
 
 
 async def _run(attempt: Attempt, step: Step) -> Any:
     try:
-        async with attempt.step():
+        async with attempt.unit_of_work.step(attempt.check):
             result = as_result(step.name, await _call(attempt, step))
     except asyncio.CancelledError as error:
         if attempt.is_stopping or _is_being_cancelled():

@@ -86,7 +86,7 @@ class SyncContext:
 
     def chain(self, job_type: str, payload: Mapping[str, Any] | None = None, **options: Unpack[JobOptions]) -> None:
         async def chain() -> None:
-            self._attempt.chain(job_type, payload, options)
+            self._attempt.unit_of_work.chain(job_type, payload, options)
 
         self._wait(chain())
 
@@ -95,7 +95,7 @@ class SyncContext:
         if not self._wait(record_step.begin(self._attempt, name)):
             return self._attempt.step_log.results[name]
         try:
-            with self._block(self._attempt.step()):
+            with self._block(lambda: self._attempt.unit_of_work.step(self._attempt.check)):
                 result = as_result(name, function(*arguments))
         except asyncio.CancelledError:
             raise
@@ -112,12 +112,16 @@ class SyncContext:
 
     @contextmanager
     def transaction(self) -> Iterator[SyncConnection]:
-        with self._block(self._attempt.transaction()) as connection:
+        with self._block(lambda: self._attempt.unit_of_work.transaction(self._attempt.check)) as connection:
             yield SyncConnection(connection, self._wait)
 
     @contextmanager
-    def _block(self, block: AbstractAsyncContextManager[Answer]) -> Iterator[Answer]:
+    def _block(self, make: Callable[[], AbstractAsyncContextManager[Answer]]) -> Iterator[Answer]:
+        block: AbstractAsyncContextManager[Answer]
+
         async def enter() -> Answer:
+            nonlocal block
+            block = make()  # not in this thread: the attempt makes its unit of work once
             return await block.__aenter__()
 
         async def leave() -> None:

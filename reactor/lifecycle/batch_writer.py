@@ -10,7 +10,7 @@ is locked by another transaction is written later.
 import asyncio
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 import asyncpg
@@ -30,7 +30,7 @@ LONE_LOCK_WAIT_MS = 50
 LOCKED_PAUSE_SECONDS = 0.5
 
 
-class BatchWriter(ABC, Generic[Item, Answer]):
+class BatchWriter(ABC, Generic[Item]):
     """The part that endings, steps and progress have in common. `wake` is called when there is something to write."""
 
     def __init__(self, connection: ReconnectingConnection, wake: Callable[[], object]) -> None:
@@ -48,25 +48,30 @@ class BatchWriter(ABC, Generic[Item, Answer]):
         """Everything is written, including items whose rows were locked."""
         return not self.has_work and not self._postponed
 
+    @abstractmethod
     async def write(self) -> None:
         """Returns when the items that have gathered are written, refused or postponed."""
-        for batch in self._take():
-            if batch:
-                await self._write(batch)
 
-    async def _write(self, batch: Sequence[Item]) -> None:
+    async def _commit(
+        self,
+        batch: Sequence[Item],
+        send: Callable[[Connection, Sequence[Item]], Awaitable[Answer]],
+        report: Callable[[Sequence[Item], Answer, bool], Awaitable[None]],
+    ) -> None:
+        """`send` writes a batch in one commit, its rows locked in the order of their ids; `report` follows the commit.
+        Its last argument is whether an earlier try, whose answer was lost, may have been the one that was committed."""
         try:
-            answer, repeated = await self._connection.retry(lambda connection: self._send(connection, batch))
+            answer, maybe_done = await self._connection.retry(lambda connection: send(connection, batch))
         except asyncpg.PostgresError as error:
             if len(batch) > 1:
                 for item in batch:
-                    await self._write([item])
+                    await self._commit([item], send, report)
             elif isinstance(error, asyncpg.LockNotAvailableError):
                 self._postpone(batch[0])
             else:
                 self._refuse(batch[0], error)
             return
-        await self._report(batch, answer, repeated)
+        await report(batch, answer, maybe_done)
 
     def _postpone(self, item: Item) -> None:
         def put_back() -> None:
@@ -78,18 +83,6 @@ class BatchWriter(ABC, Generic[Item, Answer]):
         timer = asyncio.get_running_loop().call_later(pause, put_back)
         self._postponed.add(timer)
         log.info("row locked, write postponed", job_id=self._job_id(item))
-
-    @abstractmethod
-    def _take(self) -> Iterable[Sequence[Item]]:
-        """The next batches, removed from what waits."""
-
-    @abstractmethod
-    async def _send(self, connection: Connection, batch: Sequence[Item]) -> Answer:
-        """Writes the batch in one commit, its rows locked in the order of their ids."""
-
-    @abstractmethod
-    async def _report(self, batch: Sequence[Item], answer: Answer, repeated: bool) -> None:
-        """The batch is committed. `repeated`: an earlier try, whose answer was lost, may have been the one."""
 
     @abstractmethod
     def _refuse(self, item: Item, error: asyncpg.PostgresError) -> None:

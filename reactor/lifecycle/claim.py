@@ -25,22 +25,6 @@ async def claim(connection: Connection, worker: Worker, limit: int) -> list[Job]
     return await _readable(connection, records)
 
 
-async def claim_one(connection: Connection, worker: Worker, job_id: int, quota: int | None = None) -> Job | None:
-    """This job, if it can be claimed now. `quota`: the attempts that its handler registered."""
-    record = await connection.fetchrow(statements.CLAIM_JOB, job_id, worker.id, quota)
-    return next(iter(await _readable(connection, [record])), None) if record else None
-
-
-async def claim_job(connection: Connection, worker: Worker, job_id: int, quota: int | None = None) -> bool:
-    """Whether the worker has this job now. False: another worker has it or it is not due; nothing has changed."""
-    return await claim_one(connection, worker, job_id, quota) is not None
-
-
-async def inherit(connection: Connection, worker: Worker) -> list[Job]:
-    """Jobs that were handed over to this worker before it started."""
-    return await _readable(connection, await connection.fetch(statements.HANDED_OVER_JOBS, worker.id))
-
-
 async def _readable(connection: Connection, records: list[asyncpg.Record]) -> list[Job]:
     """The claim is committed by now: a payload that can't be read fails its own job, not the batch."""
     jobs, unreadable = [], []
@@ -59,3 +43,19 @@ def _job(record: asyncpg.Record) -> Job:
     identity, job_type, payload, *rest = record
     # A connection may have a codec for jsonb, or not.
     return Job(identity, job_type, json.loads(payload) if isinstance(payload, str) else payload, *rest)
+
+
+async def claim_one(connection: Connection, worker: Worker, job_id: int, quota: int | None = None) -> Job | None:
+    """This job, if it can be claimed now. `quota`: the attempts that its handler registered."""
+    record = await connection.fetchrow(statements.CLAIM_JOB, job_id, worker.id, quota)
+    return next(iter(await _readable(connection, [record])), None) if record else None
+
+
+async def claim_job(connection: Connection, worker: Worker, job_id: int, quota: int | None = None) -> bool:
+    """Whether the worker has this job now. False: another worker has it or it is not due; nothing has changed."""
+    return await claim_one(connection, worker, job_id, quota) is not None
+
+
+async def inherit(connection: Connection, worker: Worker) -> list[Job]:
+    """Jobs that were handed over to this worker before it started."""
+    return await _readable(connection, await connection.fetch(statements.HANDED_OVER_JOBS, worker.id))

@@ -1,6 +1,7 @@
 """Writes how attempts ended, in batches."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from uuid import UUID
 
 import asyncpg
 
@@ -11,18 +12,19 @@ from reactor.job import JobState
 from reactor.lifecycle.batch_writer import BATCH, BatchWriter
 from reactor.lifecycle.settle import settle, settled
 from reactor.log import get_logger
-from reactor.outcome import Ending, Failed
+from reactor.outcome import Ending, Failed, Outcome
 
 log = get_logger(__name__)
 
 _LOCK_WAIT_MS = 1000
 
-OnSettled = Callable[[Ending, JobState | None], None]
+OnSettled = Callable[[int, UUID, JobState | None, Outcome], None]
+"""Called for every ending, with the ids of its job and attempt, the job's new state (None: the attempt was stale), and
+the outcome."""
 
 
-class EndingWriter(BatchWriter[Ending, dict[int, JobState]]):
-    """`on_settled` is called for every ending, with its job's new state or None if the attempt was stale. `sizes`
-    counts how many endings shared each commit."""
+class EndingWriter(BatchWriter[Ending]):
+    """`sizes` counts how many endings shared each commit."""
 
     def __init__(
         self, connection: ReconnectingConnection, wake: Callable[[], object], on_settled: OnSettled, sizes: Histogram
@@ -40,28 +42,30 @@ class EndingWriter(BatchWriter[Ending, dict[int, JobState]]):
         self._waiting.append(ending)
         self._wake()
 
-    def _take(self) -> Iterable[Sequence[Ending]]:
+    async def write(self) -> None:
         batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
         # Apart, because children lock their parents first: in one batch the order of ids would be lost.
-        return [e for e in batch if e.children is None], [e for e in batch if e.children is not None]
+        for part in ([e for e in batch if e.children is None], [e for e in batch if e.children is not None]):
+            if part:
+                await self._commit(part, self._settle, self._report)
 
-    async def _send(self, connection: Connection, batch: Sequence[Ending]) -> dict[int, JobState]:
+    async def _settle(self, connection: Connection, batch: Sequence[Ending]) -> dict[int, JobState]:
         return await settle(connection, batch, lock_wait_ms=_LOCK_WAIT_MS)
 
-    async def _report(self, batch: Sequence[Ending], answer: dict[int, JobState], repeated: bool) -> None:
+    async def _report(self, batch: Sequence[Ending], states: dict[int, JobState], maybe_done: bool) -> None:
         self._sizes.add(len(batch))
-        if repeated and len(answer) < len(batch):
-            missing = [ending for ending in batch if ending.job_id not in answer]
+        if maybe_done and len(states) < len(batch):
+            missing = [ending for ending in batch if ending.job_id not in states]
             found, _ = await self._connection.retry(lambda connection: settled(connection, missing))
-            answer |= found
+            states |= found
         for ending in batch:
-            self._on_settled(ending, answer.get(ending.job_id))
+            self._on_settled(ending.job_id, ending.attempt_id, states.get(ending.job_id), ending.outcome)
 
     def _refuse(self, item: Ending, error: asyncpg.PostgresError) -> None:
         if isinstance(item.outcome, Failed):
             # Even the refusal is refused: the job stays claimed, and is released when the worker ends.
             log.error("ending refused by the database", job_id=item.job_id, error=str(error))
-            self._on_settled(item, None)
+            self._on_settled(item.job_id, item.attempt_id, None, item.outcome)
             return
         log.error("outcome refused by the database", job_id=item.job_id, error=str(error))
         failed = Failed(f"The database refused what the handler returned or chained: {error}")

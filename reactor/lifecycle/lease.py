@@ -41,12 +41,5 @@ async def heartbeat(connection: Connection, worker_id: UUID, lease_seconds: floa
     return await connection.fetchval(statements.HEARTBEAT, worker_id, lease_seconds, counts) is not None
 
 
-async def held(connection: Connection, worker_id: UUID) -> dict[int, UUID]:
-    """The claims of the worker according to the database: job → attempt."""
-    return {
-        record["id"]: record["attempt_id"] for record in await connection.fetch(statements.HELD_ATTEMPTS, worker_id)
-    }
-
-
 async def retire_worker(connection: Connection, worker_id: UUID, counts: str | None = None) -> None:
     await connection.execute(statements.RETIRE_WORKER, worker_id, counts)

@@ -1,7 +1,7 @@
 """Writes the progress of jobs, in batches."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 from uuid import UUID
@@ -25,7 +25,7 @@ class _Item(NamedTuple):
     is_held: IsHeld
 
 
-class ProgressWriter(BatchWriter[_Item, set[UUID]]):
+class ProgressWriter(BatchWriter[_Item]):
     def __init__(self, connection: ReconnectingConnection, wake: Callable[[], object]) -> None:
         super().__init__(connection, wake)
         self._waiting: dict[UUID, _Item] = {}
@@ -47,10 +47,12 @@ class ProgressWriter(BatchWriter[_Item, set[UUID]]):
         self._wake()
         return is_held
 
-    def _take(self) -> Iterable[Sequence[_Item]]:
+    async def write(self) -> None:
         """All of it, however much: an attempt's last progress belongs before its end."""
         waiting, self._waiting = self._waiting, {}
-        return (sorted(waiting.values(), key=self._job_id),)  # the order of locks
+        if waiting:
+            in_lock_order = sorted(waiting.values(), key=self._job_id)
+            await self._commit(in_lock_order, self._send, self._report)
 
     async def _send(self, connection: Connection, batch: Sequence[_Item]) -> set[UUID]:
         records = await connection.fetch(
@@ -63,10 +65,10 @@ class ProgressWriter(BatchWriter[_Item, set[UUID]]):
         )
         return {record[0] for record in records}
 
-    async def _report(self, batch: Sequence[_Item], answer: set[UUID], repeated: bool) -> None:
+    async def _report(self, batch: Sequence[_Item], held: set[UUID], maybe_done: bool) -> None:
         for item in batch:
             if not item.is_held.done():
-                item.is_held.set_result(item.attempt_id in answer)
+                item.is_held.set_result(item.attempt_id in held)
 
     def _refuse(self, item: _Item, error: asyncpg.PostgresError) -> None:
         if not item.is_held.done():

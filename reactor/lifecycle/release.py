@@ -1,6 +1,5 @@
-"""Releases claims whose attempts did not finish their job."""
+"""What a worker holds, and the release of claims whose attempts did not finish their job."""
 
-from collections.abc import Sequence
 from typing import Literal
 from uuid import UUID
 
@@ -13,15 +12,27 @@ Release = Literal["released", "crashed", "culprit", "unstarted"]
 `sql/schema/functions/settle.sql` has the rules."""
 
 
+async def held(connection: Connection, worker_id: UUID) -> dict[int, UUID]:
+    """The claims of the worker according to the database: job → attempt."""
+    return {
+        record["id"]: record["attempt_id"] for record in await connection.fetch(statements.HELD_ATTEMPTS, worker_id)
+    }
+
+
+async def release_unstarted(connection: Connection, unstarted: dict[int, UUID]) -> None:
+    """Claimed and never started: as if they had not been claimed."""
+    await release(connection, unstarted, outcome="unstarted", why=None)
+
+
 async def release(
-    connection: Connection, held: dict[int, UUID], *, outcome: Release, why: str | None
+    connection: Connection, claims: dict[int, UUID], *, outcome: Release, why: str | None
 ) -> dict[int, JobState]:
     """Releases attempts that can't continue. A job that is missing was not the attempt's any more."""
-    job_ids = sorted(held)
+    job_ids = sorted(claims)
     records = await connection.fetch(
         statements.SETTLE,
         job_ids,
-        [held[job_id] for job_id in job_ids],
+        [claims[job_id] for job_id in job_ids],
         [outcome] * len(job_ids),
         None,
         [why] * len(job_ids),
@@ -31,13 +42,3 @@ async def release(
         None,
     )
     return {record["id"]: JobState(record["state"]) for record in records}
-
-
-async def release_unstarted(connection: Connection, unstarted: dict[int, UUID]) -> None:
-    """Claimed and never started: as if they had not been claimed."""
-    await release(connection, unstarted, outcome="unstarted", why=None)
-
-
-async def stopped(connection: Connection, worker_id: UUID, job_ids: Sequence[int]) -> None:
-    """The handlers of these jobs, which were taken from the worker, have stopped: their scopes are free."""
-    await connection.execute(statements.RELEASE_STOPPED, worker_id, sorted(job_ids))

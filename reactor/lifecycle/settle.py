@@ -43,7 +43,8 @@ async def settle(
 
 async def _settle(connection: Connection, endings: Sequence[Ending], lock_wait_ms: int | None) -> dict[int, JobState]:
     in_lock_order = sorted(endings, key=_job_id)
-    created = await _chain(connection, [ending for ending in in_lock_order if ending.children])
+    parents = [ending for ending in in_lock_order if ending.children]
+    created = await _chain(connection, parents) if parents else {}
     rows = [_row(ending.outcome) for ending in in_lock_order]
     records = await connection.fetch(
         statements.SETTLE,
@@ -56,10 +57,45 @@ async def _settle(connection: Connection, endings: Sequence[Ending], lock_wait_m
     return {record[0]: _STATES[record[1]] for record in records}
 
 
+def _row(outcome: Outcome) -> _Row:
+    match outcome:
+        case Completed(result, message):
+            return _with_result("completed", result, message)
+        case Partial(result, message):
+            return _with_result("partial", result, message)
+        case Failed(error):
+            return _Row("failed", error=storable(error))
+        case Errored(error, retry_after_seconds):
+            return _Row("error", error=storable(error), delay_seconds=_delay(retry_after_seconds))
+        case Snoozed(for_seconds, message):
+            return _Row("snoozed", message=_storable(message), delay_seconds=_delay(for_seconds))
+        case _:
+            assert_never(outcome)
+
+
+def _with_result(state: str, result: dict[str, Any] | None, message: str | None) -> _Row:
+    """A result that the database can't hold fails its own job, not the batch."""
+    try:
+        return _Row(state, result=None if result is None else encode(result), message=_storable(message))
+    except ValueError as error:
+        return _Row("failed", error=storable(f"The handler's result is not valid JSON: {error}"))
+
+
+def _column(values: tuple[Any, ...]) -> list[Any] | None:
+    """None if all are None: unnest fills it up, and asyncpg need not encode each (a tenth of settling)."""
+    return None if all(value is None for value in values) else list(values)
+
+
+def _storable(text: str | None) -> str | None:
+    return None if text is None else storable(text)
+
+
+def _delay(seconds: float) -> float:
+    return min(max(seconds, 0.0), _LONGEST_DELAY_SECONDS) if seconds == seconds else 0.0
+
+
 async def _chain(connection: Connection, parents: Sequence[Ending]) -> dict[int, int]:
     """How many children each job got."""
-    if not parents:
-        return {}
     records = await connection.fetch(
         statements.CHAIN,
         [parent.job_id for parent in parents],
@@ -98,40 +134,3 @@ async def settled(connection: Connection, endings: Sequence[Ending]) -> dict[int
         statements.FIND_SETTLED, [ending.job_id for ending in endings], [ending.attempt_id for ending in endings]
     )
     return {record["id"]: _STATES[record["state"]] for record in records}
-
-
-def _column(values: tuple[Any, ...]) -> list[Any] | None:
-    """None if all are None: unnest fills it up, and asyncpg need not encode each (a tenth of settling)."""
-    return None if all(value is None for value in values) else list(values)
-
-
-def _row(outcome: Outcome) -> _Row:
-    match outcome:
-        case Completed(result, message):
-            return _with_result("completed", result, message)
-        case Partial(result, message):
-            return _with_result("partial", result, message)
-        case Failed(error):
-            return _Row("failed", error=storable(error))
-        case Errored(error, retry_after_seconds):
-            return _Row("error", error=storable(error), delay_seconds=_delay(retry_after_seconds))
-        case Snoozed(for_seconds, message):
-            return _Row("snoozed", message=_storable(message), delay_seconds=_delay(for_seconds))
-        case _:
-            assert_never(outcome)
-
-
-def _with_result(state: str, result: dict[str, Any] | None, message: str | None) -> _Row:
-    """A result that the database can't hold fails its own job, not the batch."""
-    try:
-        return _Row(state, result=None if result is None else encode(result), message=_storable(message))
-    except ValueError as error:
-        return _Row("failed", error=storable(f"The handler's result is not valid JSON: {error}"))
-
-
-def _storable(text: str | None) -> str | None:
-    return None if text is None else storable(text)
-
-
-def _delay(seconds: float) -> float:
-    return min(max(seconds, 0.0), _LONGEST_DELAY_SECONDS) if seconds == seconds else 0.0

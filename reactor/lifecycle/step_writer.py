@@ -1,7 +1,7 @@
 """Writes what becomes of steps, in batches."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -18,7 +18,7 @@ class _Item(NamedTuple):
     is_held: "asyncio.Future[bool]"
 
 
-class StepWriter(BatchWriter[_Item, set[UUID]]):
+class StepWriter(BatchWriter[_Item]):
     def __init__(self, connection: ReconnectingConnection, wake: Callable[[], object]) -> None:
         super().__init__(connection, wake)
         self._waiting: dict[tuple[UUID, str], _Item] = {}
@@ -41,17 +41,17 @@ class StepWriter(BatchWriter[_Item, set[UUID]]):
         self._waiting[key] = item
         self._wake()
 
-    def _take(self) -> Iterable[Sequence[_Item]]:
-        keys = list(self._waiting)[:BATCH]
-        return ([self._waiting.pop(key) for key in keys],)
+    async def write(self) -> None:
+        if batch := [self._waiting.pop(key) for key in list(self._waiting)[:BATCH]]:
+            await self._commit(batch, self._send, self._report)
 
     async def _send(self, connection: Connection, batch: Sequence[_Item]) -> set[UUID]:
         return await record_steps(connection, [item.record for item in batch], lock_wait_ms=lock_wait_ms(batch))
 
-    async def _report(self, batch: Sequence[_Item], answer: set[UUID], repeated: bool) -> None:
+    async def _report(self, batch: Sequence[_Item], held: set[UUID], maybe_done: bool) -> None:
         for record, is_held in batch:
             if not is_held.done():
-                is_held.set_result(record.attempt_id in answer)
+                is_held.set_result(record.attempt_id in held)
 
     def _refuse(self, item: _Item, error: asyncpg.PostgresError) -> None:
         if not item.is_held.done():

@@ -4,10 +4,12 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
+from uuid import UUID
 
 import asyncpg
 
 from reactor.counts import Histogram
+from reactor.database import statements
 from reactor.database.connection import Connection
 from reactor.database.failures import is_transient
 from reactor.database.reconnecting import ReconnectingConnection
@@ -34,10 +36,35 @@ class Writers:
         self._in_order = self.steps, self.progress, self.endings
         self._statements: deque[Callable[[Connection], Awaitable[object]]] = deque()
 
+    def release_stopped(self, worker_id: UUID, job_id: int) -> None:
+        """The handler of this job, which was taken from the worker, has stopped: its scope is free."""
+        self.do(lambda connection: connection.execute(statements.RELEASE_STOPPED, worker_id, [job_id]))
+
     def do(self, statement: Callable[[Connection], Awaitable[object]]) -> None:
         """For what is too rare for a batch. Written after the batches that wait."""
         self._statements.append(statement)
         self._has_work.set()
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await self._has_work.wait()
+            self._has_work.clear()
+            self._is_writing = True
+            while self._statements or any(writer.has_work for writer in self._in_order):
+                for writer in self._in_order:
+                    await writer.write()
+                await self._write_statements()
+            self._is_writing = False
+            self.on_idle()
+
+    async def _write_statements(self) -> None:
+        while self._statements:
+            try:
+                await self._connection.retry(self._statements.popleft())
+            except asyncpg.PostgresError as error:
+                # The next reconciliation, or the release of this worker's claims, makes up for it.
+                log.error("write failed", error=str(error), sqlstate=error.sqlstate)
 
     async def ask(self, question: Callable[[Connection], Awaitable[Answer]]) -> Answer:
         """The same for a caller that needs the answer, or the error."""
@@ -61,24 +88,3 @@ class Writers:
     @property
     def is_idle(self) -> bool:
         return not self._is_writing and not self._statements and all(writer.is_idle for writer in self._in_order)
-
-    async def run(self) -> None:
-        """Until it is cancelled."""
-        while True:
-            await self._has_work.wait()
-            self._has_work.clear()
-            self._is_writing = True
-            while self._statements or any(writer.has_work for writer in self._in_order):
-                for writer in self._in_order:
-                    await writer.write()
-                await self._write_statements()
-            self._is_writing = False
-            self.on_idle()
-
-    async def _write_statements(self) -> None:
-        while self._statements:
-            try:
-                await self._connection.retry(self._statements.popleft())
-            except asyncpg.PostgresError as error:
-                # The next reconciliation, or the release of this worker's claims, makes up for it.
-                log.error("write failed", error=str(error), sqlstate=error.sqlstate)

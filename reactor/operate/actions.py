@@ -49,6 +49,23 @@ async def cancel(connection: Connection, ids: Iterable[int], reason: str, by: Op
     return Changed(jobs, unfit, unknown)
 
 
+async def _cancel_batch(connection: Connection, ids: list[int], reason: str, by: Operator) -> Changed:
+    async def cancel_jobs() -> Changed:
+        records = await connection.fetch(statements.CANCEL, ids, reason)
+        done = await _changed(connection, ids, {record["id"]: JobState(record["was"]) for record in records})
+        details = {"ids": ids, "reason": reason, "cancelled": _state_names(done.jobs)}
+        await write_audit(connection, by, "cancel", _target(ids), details | _unchanged(done))
+        return done
+
+    return await transact(connection, cancel_jobs)
+
+
+async def _changed(connection: Connection, requested: list[int], jobs: dict[int, JobState]) -> Changed:
+    unchanged = [job_id for job_id in requested if job_id not in jobs]
+    unfit = _states(await connection.fetch(statements.JOB_STATES, unchanged)) if unchanged else {}
+    return Changed(jobs, unfit, tuple(job_id for job_id in unchanged if job_id not in unfit))
+
+
 async def retry(connection: Connection, ids: Iterable[int], by: Operator) -> Changed:
     """Runs finished jobs again, in one transaction, so that dependencies between them apply again."""
     requested = sorted(set(ids))
@@ -117,6 +134,22 @@ async def recover(connection: Connection, job_id: int, by: Operator) -> None:
         raise refused
 
 
+def _not_recoverable(job_id: int, holder: asyncpg.Record | None) -> ReactorError:
+    if holder is None:
+        return JobUnknown(job_id)
+    if holder["state"] != JobState.RUNNING:
+        remedy = f"`reactor why {job_id}` explains what it waits for, or how it ended."
+        return NotRecoverable(job_id, holder["state"], f"it is {holder['state']}, not running", remedy)
+    if holder["is_alive"]:
+        remedy = (
+            "Its handler may only be slow. If it hangs, its timeout stops it; or run "
+            f"`reactor cancel {job_id}`, then `reactor retry {job_id}`."
+        )
+        return NotRecoverable(job_id, holder["state"], f"its worker on {holder['locked_by']} is alive", remedy)
+    why = "a pod is recovering it right now"
+    return NotRecoverable(job_id, holder["state"], why, f"Check it with `reactor why {job_id}`.")
+
+
 async def pause(connection: Connection, queue: str, by: Operator) -> bool:
     """Stops claims from the queue; running jobs continue. Returns whether it was already paused."""
     return await _set_paused(connection, queue, True, by)
@@ -125,6 +158,15 @@ async def pause(connection: Connection, queue: str, by: Operator) -> bool:
 async def resume(connection: Connection, queue: str, by: Operator) -> bool:
     """Allows claims from the queue again. Returns whether it was paused."""
     return await _set_paused(connection, queue, False, by)
+
+
+async def _set_paused(connection: Connection, queue: str, paused: bool, by: Operator) -> bool:
+    async def write() -> bool:
+        was: bool = await connection.fetchval(statements.PAUSE_QUEUE, queue, paused)
+        await write_audit(connection, by, "pause" if paused else "resume", queue, {"was_paused": was})
+        return was
+
+    return await transact(connection, write)
 
 
 async def limit(connection: Connection, queue: str, max_running: int | None, by: Operator) -> int | None:
@@ -147,48 +189,6 @@ async def drain(connection: Connection, on: bool, by: Operator) -> bool:
         return was
 
     return await transact(connection, write)
-
-
-async def _cancel_batch(connection: Connection, ids: list[int], reason: str, by: Operator) -> Changed:
-    async def cancel_jobs() -> Changed:
-        records = await connection.fetch(statements.CANCEL, ids, reason)
-        done = await _changed(connection, ids, {record["id"]: JobState(record["was"]) for record in records})
-        details = {"ids": ids, "reason": reason, "cancelled": _state_names(done.jobs)}
-        await write_audit(connection, by, "cancel", _target(ids), details | _unchanged(done))
-        return done
-
-    return await transact(connection, cancel_jobs)
-
-
-async def _set_paused(connection: Connection, queue: str, paused: bool, by: Operator) -> bool:
-    async def write() -> bool:
-        was: bool = await connection.fetchval(statements.PAUSE_QUEUE, queue, paused)
-        await write_audit(connection, by, "pause" if paused else "resume", queue, {"was_paused": was})
-        return was
-
-    return await transact(connection, write)
-
-
-async def _changed(connection: Connection, requested: list[int], jobs: dict[int, JobState]) -> Changed:
-    unchanged = [job_id for job_id in requested if job_id not in jobs]
-    unfit = _states(await connection.fetch(statements.JOB_STATES, unchanged)) if unchanged else {}
-    return Changed(jobs, unfit, tuple(job_id for job_id in unchanged if job_id not in unfit))
-
-
-def _not_recoverable(job_id: int, holder: asyncpg.Record | None) -> ReactorError:
-    if holder is None:
-        return JobUnknown(job_id)
-    if holder["state"] != JobState.RUNNING:
-        remedy = f"`reactor why {job_id}` explains what it waits for, or how it ended."
-        return NotRecoverable(job_id, holder["state"], f"it is {holder['state']}, not running", remedy)
-    if holder["is_alive"]:
-        remedy = (
-            "Its handler may only be slow. If it hangs, its timeout stops it; or run "
-            f"`reactor cancel {job_id}`, then `reactor retry {job_id}`."
-        )
-        return NotRecoverable(job_id, holder["state"], f"its worker on {holder['locked_by']} is alive", remedy)
-    why = "a pod is recovering it right now"
-    return NotRecoverable(job_id, holder["state"], why, f"Check it with `reactor why {job_id}`.")
 
 
 def _states(records: list[asyncpg.Record]) -> dict[int, JobState]:

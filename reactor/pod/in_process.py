@@ -26,7 +26,8 @@ from reactor.pod.heartbeat import Heartbeat
 from reactor.pod.recovery import after_shutdown
 from reactor.pod.sweeper import keep_sweeping
 from reactor.schedules.declaration import declare
-from reactor.worker.claim_loop import ClaimLoop, WorkerOptions
+from reactor.worker.claim_loop import ClaimLoop
+from reactor.worker.options import WorkerOptions
 from reactor.worker.running_attempts import RunningAttempts
 
 log = get_logger(__name__)

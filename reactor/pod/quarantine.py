@@ -6,8 +6,8 @@ from uuid import UUID
 
 from reactor.database import statements
 from reactor.database.connection import Connection
-from reactor.lifecycle.lease import Worker, held, register_worker, retire_worker
-from reactor.lifecycle.release import release
+from reactor.lifecycle.lease import Worker, register_worker, retire_worker
+from reactor.lifecycle.release import held, release
 from reactor.log import get_logger
 from reactor.pod.heartbeat import Heartbeat
 from reactor.pod.recovery import Recovery
@@ -61,7 +61,7 @@ class Quarantine:
                 left = await self._recovery.retry(partial(held, worker_id=worker.id)) or {}
                 culprits = {job_id: attempt_id for job_id, attempt_id in left.items() if attempt_id in process.started}
                 successor = Worker(worker.pod, worker.job_types, worker.queues, worker.capacity)
-                if await self.admit(successor, culprits, cause_alone(process), charged=True):
+                if await self.admit(successor, culprits, process.why_alone, charged=True):
                     next_worker = successor
             # The culprit is known, so the others are no suspects any more.
             await self._release_held(process)
@@ -85,7 +85,3 @@ async def hand_over(
     if not records:
         await retire_worker(connection, worker.id)
     return bool(records)
-
-
-def cause_alone(process: WorkerProcess) -> str:
-    return f"The job killed its worker process, in which it ran alone. {process.why}"

@@ -11,8 +11,8 @@ from reactor.concurrency import first_of
 from reactor.database import statements
 from reactor.database.connection import Connection
 from reactor.database.reconnecting import ReconnectingConnection
-from reactor.lifecycle.lease import held, retire_worker
-from reactor.lifecycle.release import release, release_unstarted
+from reactor.lifecycle.lease import retire_worker
+from reactor.lifecycle.release import held, release, release_unstarted
 from reactor.lifecycle.settle import settle
 from reactor.log import get_logger
 from reactor.outcome import Ending, Failed
@@ -52,28 +52,6 @@ class Recovery:
             await connection.close()
 
 
-async def after_shutdown(
-    connection: Connection, worker_id: UUID, started: Collection[UUID], *, fail: bool, counts: str | None = None
-) -> int:
-    """Releases started jobs without charging an attempt, or fails them. Returns how many.
-
-    `counts`: all that the worker has done, as JSON, to be stored with it.
-    """
-    unstarted, interrupted = await _held_by(connection, worker_id, started)
-    await release_unstarted(connection, unstarted)
-    if fail:
-        failure = Failed("Worker received SIGTERM: the pod was shut down while this job ran.")
-        await settle(connection, [Ending(job_id, attempt_id, failure) for job_id, attempt_id in interrupted.items()])
-    else:
-        await release(connection, interrupted, outcome="released", why="The pod was shut down while it ran.")
-    await retire_worker(connection, worker_id, counts)
-    if interrupted:
-        log.warning(
-            "jobs interrupted by the shutdown", jobs=sorted(interrupted), became="failed" if fail else "pending"
-        )
-    return len(interrupted)
-
-
 async def after_crash(
     connection: Connection, worker_id: UUID, started: Collection[UUID], causes: Mapping[UUID, str], why: str
 ) -> dict[int, UUID]:
@@ -110,3 +88,25 @@ async def _held_by(
     for job_id, attempt_id in (await held(connection, worker_id)).items():
         (running if attempt_id in started else unstarted)[job_id] = attempt_id
     return unstarted, running
+
+
+async def after_shutdown(
+    connection: Connection, worker_id: UUID, started: Collection[UUID], *, fail: bool, counts: str | None = None
+) -> int:
+    """Releases started jobs without charging an attempt, or fails them. Returns how many.
+
+    `counts`: all that the worker has done, as JSON, to be stored with it.
+    """
+    unstarted, interrupted = await _held_by(connection, worker_id, started)
+    await release_unstarted(connection, unstarted)
+    if fail:
+        failure = Failed("Worker received SIGTERM: the pod was shut down while this job ran.")
+        await settle(connection, [Ending(job_id, attempt_id, failure) for job_id, attempt_id in interrupted.items()])
+    else:
+        await release(connection, interrupted, outcome="released", why="The pod was shut down while it ran.")
+    await retire_worker(connection, worker_id, counts)
+    if interrupted:
+        log.warning(
+            "jobs interrupted by the shutdown", jobs=sorted(interrupted), became="failed" if fail else "pending"
+        )
+    return len(interrupted)

@@ -18,12 +18,11 @@ from reactor.errors import ReactorError, WorkerNotStarted, first_error
 from reactor.lifecycle.lease import Worker
 from reactor.log import get_logger
 from reactor.pod.heartbeat import Heartbeat
-from reactor.pod.quarantine import Quarantine, cause_alone
+from reactor.pod.quarantine import Quarantine
 from reactor.pod.recovery import Recovery, after_crash, after_shutdown
 from reactor.pod.sweeper import keep_sweeping, sweep
 from reactor.pod.worker_process import BLOCKED, WorkerProcess
-from reactor.worker.claim_loop import WorkerOptions
-from reactor.worker.process import Orders
+from reactor.worker.options import Orders, WorkerOptions
 
 log = get_logger(__name__)
 
@@ -143,7 +142,7 @@ class Supervisor:
             helpers.append(keep_sweeping(self._url, self._options.pod, self._options.heartbeat_seconds))
         return helpers
 
-    # Worker processes
+    # One worker process after the other
 
     async def _keep_one_running(self) -> None:
         """One worker process after the other, each with an identity of its own."""
@@ -156,26 +155,56 @@ class Supervisor:
                 return
             await self._pause(process, backoff)
 
+    async def _recover(self, process: WorkerProcess) -> None:
+        """Releases what an exited worker held."""
+        await self._collect(process)
+        if not process.ready.is_set():
+            return
+        if process.done is not None or self._stopping.is_set():
+            await self._release_held(process)
+            return
+        causes = self._causes(process)  # now: deadlines that pass while the database is away prove nothing
+        suspects = await self._recovery.retry(
+            lambda c: after_crash(c, process.worker_id, process.started, causes, process.why)
+        )
+        worker = Worker(self._options.pod, self._job_types, self._options.queues, 1)
+        if suspects and await self._quarantine.admit(worker, suspects, process.why):
+            self._tasks.create_task(self._quarantine.run(worker))
+        await self._release_stragglers(process)
+
+    async def _collect(self, process: WorkerProcess) -> None:
+        """Waits for its end, and notes what it left."""
+        await process.ended()
+        self._heartbeat.remove(process.worker_id)
+        self._processes.remove(process)
+        process.collect()
+        if process.done is not None:
+            self.failed += process.done["failed"]
+        elif process.ready.is_set() and not self._stopping.is_set():
+            self.failed += max(1, len(process.started))
+            log.error("worker died", pid=process.pid, why=process.why, running=len(process.started))
+
+    def _causes(self, process: WorkerProcess) -> dict[UUID, str]:
+        """Attempts that are known to have ended their process, and how."""
+        if process.crashed and len(process.started) == 1:
+            return dict.fromkeys(process.started, process.why_alone)
+        now = time.monotonic()
+        blocked = "It did not end in time, and blocked its worker process, which was killed."
+        return {attempt_id: blocked for attempt_id, deadline in process.started.items() if deadline and deadline < now}
+
+    def _needs_another(self, process: WorkerProcess) -> bool:
+        if not process.ready.is_set() and not self.is_ready.is_set() and not self._stopping.is_set():
+            # It never worked: an operator is looking at the terminal, and another start would hide the reason.
+            raise process.failure or WorkerNotStarted(process.why, "It ended before it was ready. See its log.", 1)
+        # It is unknown how many of --max-jobs a process that died had done.
+        return process.done is None and not self._stopping.is_set() and self._options.worker.max_jobs is None
+
     async def _pause(self, process: WorkerProcess, backoff: Backoff) -> None:
         """Before the next start, if this process died soon after its own."""
         if process.stuck.is_set() or time.monotonic() - process.started_at > _QUICK_DEATH_SECONDS:
             backoff.reset()
         else:
             await first_of(self._stopping.wait(), asyncio.sleep(backoff.next_seconds()))
-
-    def _orders(self, worker_id: UUID) -> Orders:
-        options = self._options
-        return Orders(
-            app=options.app,
-            worker_id=str(worker_id),
-            pod=options.pod,
-            queues=options.queues,
-            concurrency=options.concurrency,
-            lease_seconds=options.lease_seconds,
-            options=options.worker,
-            log_level=options.log_level,
-            log_as_json=options.log_as_json,
-        )
 
     async def _start(self, orders: Orders) -> WorkerProcess:
         process = await WorkerProcess.start(orders)
@@ -200,12 +229,21 @@ class Supervisor:
                 job_types=sorted(process.job_types),
             )
 
-    def _needs_another(self, process: WorkerProcess) -> bool:
-        if not process.ready.is_set() and not self.is_ready.is_set() and not self._stopping.is_set():
-            # It never worked: an operator is looking at the terminal, and another start would hide the reason.
-            raise process.failure or WorkerNotStarted(process.why, "It ended before it was ready. See its log.", 1)
-        # It is unknown how many of --max-jobs a process that died had done.
-        return process.done is None and not self._stopping.is_set() and self._options.worker.max_jobs is None
+    def _orders(self, worker_id: UUID) -> Orders:
+        options = self._options
+        return Orders(
+            app=options.app,
+            worker_id=str(worker_id),
+            pod=options.pod,
+            queues=options.queues,
+            concurrency=options.concurrency,
+            lease_seconds=options.lease_seconds,
+            options=options.worker,
+            log_level=options.log_level,
+            log_as_json=options.log_as_json,
+        )
+
+    # Releases
 
     async def _run_inheriting(self, worker: Worker) -> WorkerProcess:
         options = replace(self._options.worker, inherits=True, once=False, max_jobs=None)
@@ -213,39 +251,11 @@ class Supervisor:
         await self._collect(process)
         return process
 
-    # Recovery
-
-    async def _recover(self, process: WorkerProcess) -> None:
-        """Releases what an exited worker held."""
-        await self._collect(process)
-        if not process.ready.is_set():
-            return
-        if process.done is not None or self._stopping.is_set():
-            await self._release_held(process)
-            return
-        causes = _causes(process)  # now: deadlines that pass while the database is away prove nothing
-        suspects = await self._recovery.retry(
-            lambda c: after_crash(c, process.worker_id, process.started, causes, process.why)
-        )
-        worker = Worker(self._options.pod, self._job_types, self._options.queues, 1)
-        if suspects and await self._quarantine.admit(worker, suspects, process.why):
-            self._tasks.create_task(self._quarantine.run(worker))
-        # A claim that was under way when the process died may have been committed since.
+    async def _release_stragglers(self, process: WorkerProcess) -> None:
+        """A claim that was under way when the process died may have been committed since."""
         await first_of(self._stopping.wait(), asyncio.sleep(_STRAGGLERS_SECONDS))
         await self._release(process, started=())
         await self._recovery.retry(sweep)
-
-    async def _collect(self, process: WorkerProcess) -> None:
-        """Waits for its end, and notes what it left."""
-        await process.ended()
-        self._heartbeat.remove(process.worker_id)
-        self._processes.remove(process)
-        process.collect()
-        if process.done is not None:
-            self.failed += process.done["failed"]
-        elif process.ready.is_set() and not self._stopping.is_set():
-            self.failed += max(1, len(process.started))
-            log.error("worker died", pid=process.pid, why=process.why, running=len(process.started))
 
     async def _release_held(self, process: WorkerProcess) -> None:
         await self._release(process, process.started)
@@ -308,12 +318,3 @@ class Supervisor:
     @property
     def _working(self) -> list[WorkerProcess]:
         return [process for process in self._processes if process.ready.is_set() and process.is_running]
-
-
-def _causes(process: WorkerProcess) -> dict[UUID, str]:
-    """Attempts that are known to have ended their process, and how."""
-    if process.crashed and len(process.started) == 1:
-        return dict.fromkeys(process.started, cause_alone(process))
-    now = time.monotonic()
-    blocked = "It did not end in time, and blocked its worker process, which was killed."
-    return {attempt_id: blocked for attempt_id, deadline in process.started.items() if deadline and deadline < now}

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from reactor.errors import WorkerNotStarted
 from reactor.log import get_logger
-from reactor.worker.process import Orders
+from reactor.worker.options import Orders
 from reactor.worker.running_attempts import RunningAttempts
 
 log = get_logger(__name__)
@@ -70,29 +70,25 @@ class WorkerProcess:
         started._reading = asyncio.create_task(started._read(reader))
         return started
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        with contextlib.suppress(OSError):
+            async for line in reader:
+                self._receive(json.loads(line))
 
-    @property
-    def was_killed_by_a_job(self) -> bool:
-        """As far as is known: not by us, and not because it was done."""
-        return self.done is None and self.ended_because in (None, BLOCKED)
-
-    @property
-    def crashed(self) -> bool:
-        """Certainly by a job: it exited, or did something that a process is killed for."""
-        code = self._process.returncode
-        return self.was_killed_by_a_job and code is not None and (code >= 0 or -code in _OWN_SIGNALS)
-
-    @property
-    def is_running(self) -> bool:
-        return self._process.returncode is None
-
-    @property
-    def is_listening(self) -> bool:
-        """Or needs no listener."""
-        return self.counts.get("is_listening", False) is not False
+    def _receive(self, message: dict[str, Any]) -> None:
+        match message.pop("event"):
+            case "ready":
+                self.job_types = message["job_types"]
+                self.ready.set()
+            case "stuck":
+                self.stuck.set()
+            case "counts":
+                self.counts = message["counts"]
+            case "done":
+                self.done = message
+                self.counts = message["counts"]
+            case "failed":
+                self.failure = WorkerNotStarted(**message)
 
     def send(self, command: str) -> None:
         with contextlib.suppress(OSError):
@@ -119,10 +115,45 @@ class WorkerProcess:
         self.started = self.running_attempts.read()
         self.running_attempts.close()
 
+    def overdue(self) -> set[UUID]:
+        """Attempts that should have ended some time ago and did not: the process does not react."""
+        now = time.monotonic()
+        attempts = self.running_attempts.read().items()
+        return {attempt_id for attempt_id, deadline in attempts if deadline and deadline < now}
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.returncode is None
+
+    @property
+    def is_listening(self) -> bool:
+        """Or needs no listener."""
+        return self.counts.get("is_listening", False) is not False
+
+    @property
+    def was_killed_by_a_job(self) -> bool:
+        """As far as is known: not by us, and not because it was done."""
+        return self.done is None and self.ended_because in (None, BLOCKED)
+
+    @property
+    def crashed(self) -> bool:
+        """Certainly by a job: it exited, or did something that a process is killed for."""
+        code = self._process.returncode
+        return self.was_killed_by_a_job and code is not None and (code >= 0 or -code in _OWN_SIGNALS)
+
     @property
     def why(self) -> str:
         """Why it ended, as a sentence."""
         return f"The worker process ended: {self.ended_because or self._exit}."
+
+    @property
+    def why_alone(self) -> str:
+        """The error of a job that was the only one in it."""
+        return f"The job killed its worker process, in which it ran alone. {self.why}"
 
     @property
     def _exit(self) -> str:
@@ -133,29 +164,3 @@ class WorkerProcess:
         with contextlib.suppress(ValueError):
             return f"it was killed by signal {-code} ({signal.Signals(-code).name})"
         return f"it was killed by signal {-code}"
-
-    def overdue(self) -> set[UUID]:
-        """Attempts that should have ended some time ago and did not: the process does not react."""
-        now = time.monotonic()
-        attempts = self.running_attempts.read().items()
-        return {attempt_id for attempt_id, deadline in attempts if deadline and deadline < now}
-
-    async def _read(self, reader: asyncio.StreamReader) -> None:
-        with contextlib.suppress(OSError):
-            async for line in reader:
-                self._receive(json.loads(line))
-
-    def _receive(self, message: dict[str, Any]) -> None:
-        match message.pop("event"):
-            case "ready":
-                self.job_types = message["job_types"]
-                self.ready.set()
-            case "stuck":
-                self.stuck.set()
-            case "counts":
-                self.counts = message["counts"]
-            case "done":
-                self.done = message
-                self.counts = message["counts"]
-            case "failed":
-                self.failure = WorkerNotStarted(**message)

@@ -35,6 +35,12 @@ class ClaimAhead:
         limit = self._slots.free + self.ahead()
         return limit if self._jobs_left is None else min(limit, self._jobs_left)
 
+    def ahead(self) -> int:
+        """How many more jobs than free slots."""
+        since, ended = self._before
+        span = max(asyncio.get_running_loop().time() - since, _SHORTEST_SPAN_SECONDS)
+        return min(_MOST_AHEAD, int((self._counts.ended - ended) / span * _AHEAD_SECONDS))
+
     def is_worthwhile(self) -> bool:
         """Whether to claim now. One free slot is enough where jobs take long; where they are fast, many share a
         claim."""
@@ -53,9 +59,3 @@ class ClaimAhead:
         now = asyncio.get_running_loop().time()
         if now - self._latest[0] >= _WINDOW_SECONDS:
             self._before, self._latest = self._latest, (now, self._counts.ended)
-
-    def ahead(self) -> int:
-        """How many more jobs than free slots."""
-        since, ended = self._before
-        span = max(asyncio.get_running_loop().time() - since, _SHORTEST_SPAN_SECONDS)
-        return min(_MOST_AHEAD, int((self._counts.ended - ended) / span * _AHEAD_SECONDS))

@@ -21,29 +21,13 @@ from reactor.lifecycle.release import release_unstarted
 from reactor.log import get_logger
 from reactor.worker.claim_ahead import ClaimAhead
 from reactor.worker.due_times import ScheduledJobs, Schedules
+from reactor.worker.options import WorkerOptions
 from reactor.worker.reconcile import Claims, Reconciliation
 from reactor.worker.running_attempts import RunningAttempts
 from reactor.worker.slots import Slots
 from reactor.worker.unhandled_types import UnhandledTypes
 
 log = get_logger(__name__)
-
-
-@dataclass(frozen=True)
-class WorkerOptions:
-    url: str
-    listen_url: str
-    poll_seconds: float = 10
-    """0: never."""
-    reconcile_seconds: float = 15
-    """How often to compare what runs here with what the database says this worker holds."""
-    once: bool = False
-    """Run what is due, then end."""
-    max_jobs: int | None = None
-    prepares: bool = True
-    """False behind a pooler that gives each transaction another session."""
-    inherits: bool = False
-    """Run what was handed over to this worker, then end; claim nothing."""
 
 
 @dataclass(frozen=True)
@@ -139,13 +123,6 @@ class ClaimLoop:
         if self._has_slots:
             self.slots.interrupt()
 
-    async def run(self) -> None:
-        """Until it is stopped, or has done what its options say."""
-        try:
-            await self._run()
-        finally:
-            self._opened.set()
-
     async def run_job(self, job_id: int) -> JobState | None:
         """Runs this one job now, in the way that every job is run. None: it can't be claimed; nothing has changed."""
         await self._opened.wait()
@@ -166,6 +143,13 @@ class ClaimLoop:
                 ended = self.slots.wait_for(job)
                 self.slots.take([job])
         return await ended
+
+    async def run(self) -> None:
+        """Until it is stopped, or has done what its options say."""
+        try:
+            await self._run()
+        finally:
+            self._opened.set()
 
     # Start and end
 
@@ -226,6 +210,27 @@ class ClaimLoop:
                 self._wakeups.notify()
                 await asyncio.sleep(self.timings.refused_pause_seconds)
 
+    async def _finish(self) -> None:
+        """Waits until nothing runs and all is written."""
+        while True:
+            if self._is_stopping:
+                await self._release_unstarted()
+            if self.slots.is_quiet:
+                return
+            await self._wakeups.changed()
+
+    async def _release_unstarted(self) -> None:
+        async with self._claims.lock:
+            if unstarted := self.slots.drop_ready():
+                await self._claims.connection.retry(lambda c: release_unstarted(c, unstarted))
+
+    # From a notification to a claim
+
+    def _on_jobs(self, payload: str) -> None:
+        self.counts.wakes += 1
+        self._scheduled_jobs.notify()
+        self._wakeups.notify()
+
     async def _iterate(self) -> bool:
         """Returns whether that was the last iteration."""
         self._is_waiting = True
@@ -237,17 +242,6 @@ class ClaimLoop:
         was_quiet = self.slots.is_quiet  # otherwise a job that ended meanwhile may have made others ready
         found = await self._promote_and_claim(reason)
         return self._options.once and was_quiet and not found
-
-    async def _finish(self) -> None:
-        """Waits until nothing runs and all is written."""
-        while True:
-            if self._is_stopping:
-                await self._release_unstarted()
-            if self.slots.is_quiet:
-                return
-            await self._wakeups.changed()
-
-    # One iteration
 
     async def _promote_and_claim(self, reason: Reason) -> bool:
         """Returns whether there was anything to do."""
@@ -300,17 +294,7 @@ class ClaimLoop:
             jobs, _ = await self._claims.connection.retry(lambda c: inherit(c, self.worker))
             self.slots.take(jobs)
 
-    async def _release_unstarted(self) -> None:
-        async with self._claims.lock:
-            if unstarted := self.slots.drop_ready():
-                await self._claims.connection.retry(lambda c: release_unstarted(c, unstarted))
-
-    # Events
-
-    def _on_jobs(self, payload: str) -> None:
-        self.counts.wakes += 1
-        self._scheduled_jobs.notify()
-        self._wakeups.notify()
+    # Other events
 
     def _on_connected(self) -> None:
         """Notifications sent before this were not received."""

@@ -2,8 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import Executor
+from collections.abc import Awaitable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from enum import Enum
@@ -11,9 +10,10 @@ from typing import Any
 
 from reactor.database.jsonb import encode
 from reactor.error_text import describe
-from reactor.handlers.attempt import Attempt, Services, Stop
+from reactor.handlers.attempt import CLOSING, ENDED, RUNNING, Attempt, Stop
 from reactor.handlers.context import Context
-from reactor.handlers.registry import Around, Handler
+from reactor.handlers.registry import Handler
+from reactor.handlers.services import Services
 from reactor.handlers.signature import PayloadInvalid
 from reactor.handlers.steps import Summary
 from reactor.handlers.sync_context import run_in_thread
@@ -61,162 +61,170 @@ class Execution:
 
     def stop(self, why: Stop) -> None:
         """An async handler is cancelled, a thread notices at its next call of the context."""
-        if self.attempt.stop_because is why:
+        attempt = self.attempt
+        if attempt.stop_because is why:
             return  # once: another cancellation would hit whatever it does to clean up
-        self.attempt.stop(why)
-        if self.task is not None and self.attempt.can_be_cancelled:
+        if attempt.stop_because is None or why is Stop.TAKEN:  # nothing may be written of a job that is lost
+            attempt.stop_because = why
+        if self.task is not None and attempt.can_be_cancelled:
             self.task.cancel()
 
-    async def run(self, arounds: Sequence[Around], executor: Executor) -> Ending | JobState | End:
+    async def run(self) -> Ending | JobState | End:
         """Returns what is to be written of the attempt, or the state that its own transaction has written."""
         try:
-            return await self._call_until_done(arounds, executor)
+            return await self._call_until_done()
         except asyncio.CancelledError:
-            self.attempt.close()
-            await self.attempt.roll_back()
-            return self._stopped()
+            self.attempt.phase = CLOSING
+            if self.attempt.work is not None:
+                await self.attempt.work.roll_back()
+            match self.attempt.stop_because:
+                case Stop.TIMEOUT:
+                    return self._ending(self.timed_out())
+                case Stop.SHUTDOWN:
+                    return End.INTERRUPTED
+                case _:
+                    return End.STALE
         finally:
-            self.attempt.end()
+            self.attempt.phase = ENDED
 
-    async def _call_until_done(self, arounds: Sequence[Around], executor: Executor) -> Ending | JobState | End:
+    async def _call_until_done(self) -> Ending | JobState | End:
         """What the server undid through no fault of the handler is run again at once, and not charged."""
         for call in range(1, _CALLS + 1):
             if self.attempt.stop_because is not None:
-                return self._stopped()
-            self.attempt.start()
+                raise asyncio.CancelledError
+            self.attempt.phase = RUNNING
             if call > 1:
                 await asyncio.sleep(_REPEAT_PAUSE_SECONDS * random.uniform(0.5, 1.5))
             try:
-                outcome = await call_handler(self.handler, self.attempt, arounds, executor)
-                return await self._close(outcome)
+                return await self._close(await self._call_handler(self.attempt))
             except Exception as error:
-                await self.attempt.roll_back()
-                if not self.attempt.is_to_be_repeated or call == _CALLS:
-                    return self.attempt.ending(errored(self.handler, self.job.attempts, error))
+                work = self.attempt.work
+                if work is not None:
+                    await work.roll_back()
+                if work is None or not work.is_to_be_repeated or call == _CALLS:
+                    return self._ending(self._errored(error))
             # The answer to a commit may have been lost. This question waits for a commit that is still under way.
-            self.attempt.close()
+            self.attempt.phase = CLOSING
             if not await self.attempt.is_held():
                 return await self.attempt.committed_state() or End.STALE
             self.attempt = self.attempt.repeat()
         raise AssertionError("unreachable")
 
-    async def _close(self, outcome: Outcome) -> Ending | JobState | End:
-        is_done = isinstance(outcome, Completed | Partial)
-        ending = self.attempt.ending(outcome, with_children=is_done)
-        if not self.attempt.in_transaction:
-            if is_done:
-                await self.attempt.record_last_steps()
-            return ending
-        if not is_done:
-            await self.attempt.roll_back()
-            return ending
-        self.attempt.close()
-        return await self.attempt.commit(ending) or End.STALE
+    async def _call_handler(self, attempt: Attempt) -> Outcome:
+        """Lets through what is not the handler's to decide: its cancellation, and a transaction to be run again."""
+        context = Context(attempt)
+        try:
+            if attempt.services.arounds:
+                returned = await self._call_surrounded(context)
+            else:
+                returned = await self._call(context)
+        except PayloadInvalid as error:
+            return Failed(f"The payload does not fit {self.handler.name}: {error}")
+        except Fail as error:
+            return Failed(str(error) or "The handler failed without saying why.")
+        except Retry as error:
+            return Errored(str(error), error.after_seconds)
+        except Snooze as error:
+            return Snoozed(error.after_seconds, error.message)
+        except asyncio.CancelledError:
+            if attempt.is_stopping:
+                raise
+            return self._errored(asyncio.CancelledError("The handler was cancelled from within."))
+        except BaseException as error:
+            # SystemExit, and whatever else libraries (pytest's, for one) hide from `except Exception`.
+            if attempt.is_stopping:
+                raise asyncio.CancelledError from error
+            if attempt.work is not None:
+                attempt.work.note(error)
+                if attempt.work.is_to_be_repeated:
+                    raise
+            return self._errored(error)
+        if attempt.work is not None and attempt.work.lost_its_transaction:
+            return Failed(
+                f"{self.handler.name} ended its transaction with COMMIT or ROLLBACK as SQL. It is committed when the "
+                "handler returns; what was done before can't be undone."
+            )
+        return self._outcome(returned)
 
-    def _stopped(self) -> Ending | End:
-        match self.attempt.stop_because:
-            case Stop.TIMEOUT:
-                return self.attempt.ending(self.timed_out())
-            case Stop.SHUTDOWN:
-                return End.INTERRUPTED
-            case _:
-                return End.STALE
+    def _call(self, context: Context) -> Awaitable[Any]:
+        handler, attempt = self.handler, self.attempt
+        if handler.in_thread:
+            return run_in_thread(
+                attempt.services.executor, handler.function, lambda sync: handler.arguments(self.job, sync), attempt
+            )
+        called: Awaitable[Any] = handler.function(*handler.arguments(self.job, context))
+        return called
+
+    def _outcome(self, returned: Any) -> Outcome:
+        """Checks now whether it can be stored: an outcome that is settled as done commits children and data."""
+        if isinstance(returned, Summary):
+            returned = returned.counts
+        if returned is None:
+            return self._completed(None)
+        is_explicit = isinstance(returned, Completed | Partial)
+        outcome: Completed | Partial = returned if is_explicit else Completed(returned)
+        result: Any = outcome.result
+        message: Any = outcome.message
+        try:
+            if hasattr(result, "model_dump"):
+                result = result.model_dump(mode="json")
+            if isinstance(result, dict):
+                encode(result)
+        except ValueError as error:
+            return Failed(f"{self.handler.name} returned a value that is not valid JSON: {error}")
+        for found, allowed in ((result, dict), (message, str)):
+            if found is not None and not isinstance(found, allowed):
+                return Failed(
+                    f"{self.handler.name} returned {type(found).__name__}; a handler returns a dict, a pydantic model, "
+                    "nothing, what ctx.steps(...) returned, or a result and a text in Completed(...) or Partial(...)."
+                )
+        if not is_explicit:
+            return self._completed(result)
+        return outcome if result is outcome.result else replace(outcome, result=result)
+
+    def _completed(self, result: dict[str, Any] | None) -> Outcome:
+        if self.attempt.work is None:
+            return Completed(result)
+        return self.attempt.work.outcome(result, with_message=not self.attempt.reports_message)
+
+    async def _close(self, outcome: Outcome) -> Ending | JobState | End:
+        attempt, work = self.attempt, self.attempt.work
+        if work is None:
+            return self._ending(outcome)
+        if not isinstance(outcome, Completed | Partial):
+            await work.roll_back()
+            return self._ending(outcome)
+        ending = self._ending(outcome, work.children)
+        if work.in_transaction:
+            attempt.phase = CLOSING
+            return await work.commit(ending) or End.STALE
+        for record in work.last_steps():
+            attempt.check_held(await attempt.services.writers.steps.record(record))
+        return ending
+
+    def _ending(self, outcome: Outcome, children: str | None = None) -> Ending:
+        return Ending(self.job.id, self.job.attempt_id, outcome, children)
 
     def timed_out(self) -> Errored | Failed:
-        error = TimeoutError(f"The handler did not end within {self.timeout_seconds:g} s.")
-        return errored(self.handler, self.job.attempts, error)
+        return self._errored(TimeoutError(f"The handler did not end within {self.timeout_seconds:g} s."))
 
-
-async def call_handler(handler: Handler, attempt: Attempt, arounds: Sequence[Around], executor: Executor) -> Outcome:
-    """Lets through only what is not the handler's to decide: its cancellation, and a transaction to be run again."""
-    context = Context(attempt)
-    try:
-        if arounds:
-            returned = await _surrounded(arounds, context, lambda: _call(handler, attempt, context, executor))
-        else:
-            returned = await _call(handler, attempt, context, executor)
-    except PayloadInvalid as error:
-        return Failed(f"The payload does not fit {handler.name}: {error}")
-    except Fail as error:
-        return Failed(str(error) or "The handler failed without saying why.")
-    except Retry as error:
-        return Errored(str(error), error.after_seconds)
-    except Snooze as error:
-        return Snoozed(error.after_seconds, error.message)
-    except asyncio.CancelledError:
-        if attempt.is_stopping:
-            raise
-        from_within = asyncio.CancelledError("The handler was cancelled from within.")
-        return errored(handler, attempt.job.attempts, from_within)
-    except BaseException as error:
-        # SystemExit, and whatever else libraries (pytest's, for one) hide from `except Exception`.
-        if attempt.is_stopping:
-            raise asyncio.CancelledError from error
-        attempt.note(error)
-        if attempt.is_to_be_repeated:
-            raise
-        return errored(handler, attempt.job.attempts, error)
-    if attempt.lost_its_transaction:
-        return Failed(
-            f"{handler.name} ended its transaction with COMMIT or ROLLBACK as SQL. It is committed when the handler "
-            "returns; what was done before can't be undone."
-        )
-    return _outcome(handler, attempt, returned)
-
-
-def _call(handler: Handler, attempt: Attempt, context: Context, executor: Executor) -> Awaitable[Any]:
-    if handler.in_thread:
-        return run_in_thread(executor, handler.function, lambda sync: handler.arguments(attempt.job, sync), attempt)
-    called: Awaitable[Any] = handler.function(*handler.arguments(attempt.job, context))
-    return called
-
-
-async def _surrounded(arounds: Sequence[Around], context: Context, call: Callable[[], Awaitable[Any]]) -> Any:
-    raised: BaseException | None = None
-    async with AsyncExitStack() as stack:
-        for around in arounds:
-            await stack.enter_async_context(around(context.job, context))
+    def _errored(self, error: BaseException) -> Errored | Failed:
+        """The one place that asks the handler's backoff, which is the user's code and may be wrong."""
         try:
-            return await call()
-        except BaseException as error:
-            raised = error
-            raise
-    # One of them swallowed it; the attempt has failed all the same.
-    raise raised
+            delay = in_seconds(self.handler.backoff(self.job.attempts, error))
+        except Exception as mistake:
+            return Failed(f"{describe(error)}\n\nAnd its backoff failed: {describe(mistake)}")
+        return Errored(describe(error), delay)
 
-
-def _outcome(handler: Handler, attempt: Attempt, returned: Any) -> Outcome:
-    """Checks now whether it can be stored: an outcome that is settled as done commits children and data."""
-    if isinstance(returned, Summary):
-        returned = returned.counts
-    if returned is None:
-        return attempt.outcome(None)
-    is_explicit = isinstance(returned, Completed | Partial)
-    outcome: Completed | Partial = returned if is_explicit else Completed(returned)
-    result: Any = outcome.result
-    message: Any = outcome.message
-    try:
-        if hasattr(result, "model_dump"):
-            result = result.model_dump(mode="json")
-        if isinstance(result, dict):
-            encode(result)
-    except ValueError as error:
-        return Failed(f"{handler.name} returned a value that is not valid JSON: {error}")
-    for found, allowed in ((result, dict), (message, str)):
-        if found is not None and not isinstance(found, allowed):
-            return Failed(
-                f"{handler.name} returned {type(found).__name__}; a handler returns a dict, a pydantic model, nothing, "
-                "what ctx.steps(...) returned, or a result and a text in Completed(...) or Partial(...)."
-            )
-    if not is_explicit:
-        return attempt.outcome(result)
-    return outcome if result is outcome.result else replace(outcome, result=result)
-
-
-def errored(handler: Handler, attempt: int, error: BaseException) -> Errored | Failed:
-    """The one place that asks the handler's backoff, which is the user's code and may be wrong."""
-    try:
-        delay = in_seconds(handler.backoff(attempt, error))
-    except Exception as mistake:
-        return Failed(f"{describe(error)}\n\nAnd its backoff failed: {describe(mistake)}")
-    return Errored(describe(error), delay)
+    async def _call_surrounded(self, context: Context) -> Any:
+        raised: BaseException | None = None
+        async with AsyncExitStack() as stack:
+            for around in self.attempt.services.arounds:
+                await stack.enter_async_context(around(self.job, context))
+            try:
+                return await self._call(context)
+            except BaseException as error:
+                raised = error
+                raise
+        # One of them swallowed it; the attempt has failed all the same.
+        raise raised

@@ -13,7 +13,6 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Coroutine
-from dataclasses import asdict, dataclass
 from typing import Any
 from uuid import UUID
 
@@ -23,7 +22,8 @@ from reactor.handlers.registry import default, load
 from reactor.lifecycle.lease import Worker, register_worker
 from reactor.log import configure_logging, get_logger
 from reactor.schedules.declaration import declare
-from reactor.worker.claim_loop import ClaimLoop, WorkerOptions
+from reactor.worker.claim_loop import ClaimLoop
+from reactor.worker.options import Orders
 from reactor.worker.running_attempts import RunningAttempts
 
 log = get_logger(__name__)
@@ -33,31 +33,13 @@ ORPHANED = 70
 _REPORT_SECONDS = 1.0
 
 
-@dataclass(frozen=True)
-class Orders:
-    """Everything that a worker process needs to know. Sent over its socket and not on its command line, which other
-    users can read: addresses contain passwords."""
-
-    app: str
-    worker_id: str
-    pod: str
-    queues: tuple[str, ...]
-    concurrency: int
-    lease_seconds: float
-    options: WorkerOptions
-    log_level: str
-    log_as_json: bool
-    attempts_descriptor: int = -1
-    """Of the memory in which it notes its running attempts; the supervisor sets this and the next for each process."""
-    supervisor_pid: int = -1
-
-    def encode(self) -> bytes:
-        return json.dumps(asdict(self)).encode() + b"\n"
-
-    @classmethod
-    def decode(cls, line: bytes) -> "Orders":
-        values = json.loads(line)
-        return cls(**values | {"options": WorkerOptions(**values["options"]), "queues": tuple(values["queues"])})
+def main() -> None:
+    # Signals are for the supervisor. Handled and not ignored: programs that handlers start would inherit SIG_IGN.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    descriptor = int(sys.argv[1])
+    os.set_inheritable(descriptor, False)
+    sys.exit(Process(socket.socket(fileno=descriptor)).main())
 
 
 class Process:
@@ -170,15 +152,6 @@ def _end_with(supervisor_pid: int) -> None:
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
     if os.getppid() != supervisor_pid:
         os._exit(ORPHANED)
-
-
-def main() -> None:
-    # Signals are for the supervisor. Handled and not ignored: programs that handlers start would inherit SIG_IGN.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)
-    descriptor = int(sys.argv[1])
-    os.set_inheritable(descriptor, False)
-    sys.exit(Process(socket.socket(fileno=descriptor)).main())
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ import asyncpg
 
 from reactor.database.reconnecting import ReconnectingConnection
 from reactor.database.wakeups import Timings, Wakeups
-from reactor.lifecycle.lease import Worker, held
-from reactor.lifecycle.release import release_unstarted
+from reactor.lifecycle.lease import Worker
+from reactor.lifecycle.release import held, release_unstarted
 from reactor.log import get_logger
 from reactor.worker.slots import Slots
 

@@ -14,16 +14,16 @@ from reactor.counts import Counts
 from reactor.database.connection import Connection
 from reactor.database.reconnecting import ReconnectingConnection
 from reactor.error_text import describe
-from reactor.handlers.attempt import Services, Stop
+from reactor.handlers.attempt import Stop
 from reactor.handlers.registry import Registry
+from reactor.handlers.services import Services
 from reactor.handlers.transaction import Pool
 from reactor.job import Job, JobState
 from reactor.lifecycle.lease import Worker
-from reactor.lifecycle.release import stopped
 from reactor.lifecycle.settle import abandon
 from reactor.lifecycle.writers import Writers
 from reactor.log import get_logger
-from reactor.outcome import Ending, Errored, Failed
+from reactor.outcome import Ending, Errored, Failed, Outcome
 from reactor.worker.execute import End, Execution
 from reactor.worker.running_attempts import RunningAttempts
 
@@ -69,8 +69,8 @@ class Slots:
         self._registry = registry
         self._running = running
         self._counts = counts
-        self._services = Services(self.writers, pool, resources)
         self._executor = ThreadPoolExecutor(worker.capacity, thread_name_prefix="reactor")
+        self._services = Services(self.writers, pool, resources, registry.arounds, self._executor)
         self._loop = asyncio.get_running_loop()
         self._ready: deque[Job] = deque()
         self._active: dict[UUID, Execution] = {}
@@ -97,11 +97,137 @@ class Slots:
         """Nothing runs, waits or is to be written. Handlers that were given up don't count: they may never end."""
         return len(self._active) == self._given_up and not self._ready and self.writers.is_idle
 
+    # One attempt, from its claim to the commit of its end
+
     def take(self, jobs: Iterable[Job]) -> None:
         for job in jobs:
             self.held[job.attempt_id] = job.id
             self._ready.append(job)
         self._fill()
+
+    def _fill(self) -> None:
+        while self._ready and len(self._active) < self._worker.capacity and not self.is_closed:
+            self._start(self._ready.popleft())
+
+    def _start(self, job: Job) -> None:
+        execution = Execution(job, self._registry.get_handler(job.job_type), self._services)
+        self._active[job.attempt_id] = execution
+        if execution.timeout_seconds is None:
+            execution.entry = self._running.enter(job.attempt_id)
+        else:
+            margin = self.timings.give_up_seconds + self.timings.blocked_seconds
+            deadline = time.monotonic() + execution.timeout_seconds + margin
+            execution.entry = self._running.enter(job.attempt_id, deadline)
+            execution.timer = self._loop.call_later(execution.timeout_seconds, self._time_out, execution)
+        execution.task = self._loop.create_task(self._run(execution))
+
+    async def _run(self, execution: Execution) -> None:
+        end: Ending | JobState | End
+        started = time.monotonic()
+        try:
+            end = await execution.run()
+        except Exception as error:
+            # A bug of ours must not cost more than the attempt.
+            log.exception("internal error in attempt", job_id=execution.job.id)
+            end = Ending(execution.job.id, execution.job.attempt_id, Errored(describe(error), 1.0))
+        if end is not _INTERRUPTED:  # it would have taken longer
+            self._counts.record_duration(execution.job.job_type, time.monotonic() - started)
+        self._on_end(execution, end)
+
+    def _on_end(self, execution: Execution, end: Ending | JobState | End) -> None:
+        job = execution.job
+        del self._active[job.attempt_id]
+        if execution.timer is not None:
+            execution.timer.cancel()
+        if self._leaving:
+            # The end of its task does not mean that its thread has ended, and its entry may be another worker's by now.
+            return
+        if end is not _INTERRUPTED:  # else the release of our claims must know that it had started
+            self._running.leave(execution.entry)
+        self._counts.ended += 1
+        if execution.is_given_up:
+            self._given_up -= 1
+            self._has_stopped(job.id)
+        elif isinstance(end, Ending):
+            self.writers.endings.put(end)
+        elif end is _INTERRUPTED:
+            self._answer(job.attempt_id, None)  # still held: released with the worker's other claims
+        else:
+            self._on_settled(job.id, job.attempt_id, end if isinstance(end, JobState) else None)
+        self._fill()
+        self.on_ended()
+
+    def _on_settled(
+        self, job_id: int, attempt_id: UUID, state: JobState | None, outcome: Outcome | None = None
+    ) -> None:
+        """`state` None: the attempt was stale. `outcome` None: its own transaction has written it."""
+        if state is None:
+            self._counts.stale += 1
+            log.warning("writeback_stale_attempt", job_id=job_id, attempt_id=str(attempt_id), pod=self._worker.pod)
+            self._has_stopped(job_id)
+        else:
+            self._counts.count(state)
+            if isinstance(outcome, Errored | Failed):
+                self._counts.failed += 1
+                self._counts.retries += state is JobState.PENDING
+                error = outcome.error.partition("\n")[0]
+                log.warning("attempt failed", job_id=job_id, attempt_id=str(attempt_id), state=state.value, error=error)
+            elif outcome is not None and _log_level.isEnabledFor(logging.DEBUG):
+                log.debug("job settled", job_id=job_id, attempt_id=str(attempt_id), state=state.value)
+        self._forget(attempt_id, state)
+
+    def _forget(self, attempt_id: UUID, state: JobState | None) -> None:
+        self.held.pop(attempt_id, None)
+        self._answer(attempt_id, state)
+        if not self.held:
+            self.on_ended()
+
+    def _has_stopped(self, job_id: int) -> None:
+        """The scope of a job that was taken from us is free now, unless another attempt at it runs here too."""
+        if all(other.job.id != job_id for other in self._active.values()):
+            self.writers.release_stopped(self._worker.id, job_id)
+
+    def _answer(self, attempt_id: UUID, state: JobState | None) -> None:
+        if self._waiters:
+            waiter = self._waiters.pop(attempt_id, None)
+            if waiter is not None and not waiter.done():
+                waiter.set_result(state)
+
+    # Timeouts
+
+    def _time_out(self, execution: Execution) -> None:
+        execution.stop(Stop.TIMEOUT)
+        execution.timer = self._loop.call_later(self.timings.give_up_seconds, self._give_up, execution)
+
+    def _give_up(self, execution: Execution) -> None:
+        """A thread can't be ended, and a coroutine may not want to: the job continues without this attempt."""
+        job = execution.job
+        log.error(
+            "a handler does not stop", job_id=job.id, job_type=job.job_type, timeout_seconds=execution.timeout_seconds
+        )
+        # Without a deadline now: the supervisor must not take the event loop for blocked.
+        self._running.leave(execution.entry)
+        execution.entry = self._running.enter(job.attempt_id)
+        execution.attempt.abandon()
+        execution.is_given_up = True
+        self._given_up += 1
+        self.is_stuck = True
+        stop_because = execution.attempt.stop_because
+        if stop_because is Stop.TIMEOUT:
+            self._counts.failed += 1
+            outcome = execution.timed_out()
+            self.writers.do(lambda connection: self._abandon(connection, job, outcome))
+        elif stop_because is Stop.TAKEN:
+            self._forget(job.attempt_id, None)
+        self.on_ended()  # a worker that stops does not wait for it any more
+        self.on_stuck()
+
+    async def _abandon(self, connection: Connection, job: Job, outcome: Errored | Failed) -> None:
+        """Ours until that is written: a reconciliation would release what we don't know of, and its scope with it."""
+        await abandon(connection, job.id, job.attempt_id, outcome)
+        self._forget(job.attempt_id, None)
+
+    # What the claim loop asks for
 
     def wait_for(self, job: Job) -> Waiter:
         """The state in which this attempt leaves its job; None: it was stale, or released."""
@@ -144,137 +270,3 @@ class Slots:
             await asyncio.wait(
                 [execution.task for execution in left if execution.task], timeout=self.timings.leave_seconds
             )
-
-    # One attempt
-
-    def _fill(self) -> None:
-        while self._ready and len(self._active) < self._worker.capacity and not self.is_closed:
-            self._start(self._ready.popleft())
-
-    def _start(self, job: Job) -> None:
-        execution = Execution(job, self._registry.get_handler(job.job_type), self._services)
-        self._active[job.attempt_id] = execution
-        if execution.timeout_seconds is None:
-            execution.entry = self._running.enter(job.attempt_id)
-        else:
-            margin = self.timings.give_up_seconds + self.timings.blocked_seconds
-            deadline = time.monotonic() + execution.timeout_seconds + margin
-            execution.entry = self._running.enter(job.attempt_id, deadline)
-            execution.timer = self._loop.call_later(execution.timeout_seconds, self._time_out, execution)
-        execution.task = self._loop.create_task(self._run(execution))
-
-    async def _run(self, execution: Execution) -> None:
-        end: Ending | JobState | End
-        started = time.monotonic()
-        try:
-            end = await execution.run(self._registry.arounds, self._executor)
-        except Exception as error:
-            # A bug of ours must not cost more than the attempt.
-            log.exception("internal error in attempt", job_id=execution.job.id)
-            end = Ending(execution.job.id, execution.job.attempt_id, Errored(describe(error), 1.0))
-        if end is not _INTERRUPTED:  # it would have taken longer
-            self._counts.record_duration(execution.job.job_type, time.monotonic() - started)
-        self._on_end(execution, end)
-
-    def _on_end(self, execution: Execution, end: Ending | JobState | End) -> None:
-        job = execution.job
-        del self._active[job.attempt_id]
-        if execution.timer is not None:
-            execution.timer.cancel()
-        if self._leaving:
-            # The end of its task does not mean that its thread has ended, and its entry may be another worker's by now.
-            return
-        if end is not _INTERRUPTED:  # else the release of our claims must know that it had started
-            self._running.leave(execution.entry)
-        self._counts.ended += 1
-        if execution.is_given_up:
-            self._given_up -= 1
-            self._has_stopped(job.id)
-        elif isinstance(end, Ending):
-            self.writers.endings.put(end)
-        elif isinstance(end, JobState):
-            self._counts.count(end)
-            self._forget(job.attempt_id, end)
-        elif end is End.STALE:
-            self._was_stale(job.id, job.attempt_id)
-        else:
-            self._answer(job.attempt_id, None)  # still held: released with the worker's other claims
-        self._fill()
-        self.on_ended()
-
-    def _on_settled(self, ending: Ending, state: JobState | None) -> None:
-        """None: stale."""
-        if state is None:
-            self._was_stale(ending.job_id, ending.attempt_id)
-            return
-        self._counts.count(state)
-        if isinstance(ending.outcome, Errored | Failed):
-            self._counts.failed += 1
-            self._counts.retries += state is JobState.PENDING
-            log.warning(
-                "attempt failed",
-                job_id=ending.job_id,
-                attempt_id=str(ending.attempt_id),
-                state=state.value,
-                error=ending.outcome.error.partition("\n")[0],
-            )
-        elif _log_level.isEnabledFor(logging.DEBUG):
-            log.debug("job settled", job_id=ending.job_id, attempt_id=str(ending.attempt_id), state=state.value)
-        self._forget(ending.attempt_id, state)
-
-    def _was_stale(self, job_id: int, attempt_id: UUID) -> None:
-        self._counts.stale += 1
-        log.warning("writeback_stale_attempt", job_id=job_id, attempt_id=str(attempt_id), pod=self._worker.pod)
-        self._has_stopped(job_id)
-        self._forget(attempt_id, None)
-
-    def _has_stopped(self, job_id: int) -> None:
-        """The scope of a job that was taken from us is free now, unless another attempt at it runs here too."""
-        if all(other.job.id != job_id for other in self._active.values()):
-            self.writers.do(lambda connection: stopped(connection, self._worker.id, [job_id]))
-
-    def _answer(self, attempt_id: UUID, state: JobState | None) -> None:
-        if self._waiters:
-            waiter = self._waiters.pop(attempt_id, None)
-            if waiter is not None and not waiter.done():
-                waiter.set_result(state)
-
-    def _forget(self, attempt_id: UUID, state: JobState | None) -> None:
-        self.held.pop(attempt_id, None)
-        self._answer(attempt_id, state)
-        if not self.held:
-            self.on_ended()
-
-    # Timeouts
-
-    def _time_out(self, execution: Execution) -> None:
-        execution.stop(Stop.TIMEOUT)
-        execution.timer = self._loop.call_later(self.timings.give_up_seconds, self._give_up, execution)
-
-    def _give_up(self, execution: Execution) -> None:
-        """A thread can't be ended, and a coroutine may not want to: the job continues without this attempt."""
-        job = execution.job
-        log.error(
-            "a handler does not stop", job_id=job.id, job_type=job.job_type, timeout_seconds=execution.timeout_seconds
-        )
-        # Without a deadline now: the supervisor must not take the event loop for blocked.
-        self._running.leave(execution.entry)
-        execution.entry = self._running.enter(job.attempt_id)
-        execution.attempt.abandon()
-        execution.is_given_up = True
-        self._given_up += 1
-        self.is_stuck = True
-        stop_because = execution.attempt.stop_because
-        if stop_because is Stop.TIMEOUT:
-            self._counts.failed += 1
-            outcome = execution.timed_out()
-            self.writers.do(lambda connection: self._abandon(connection, job, outcome))
-        elif stop_because is Stop.TAKEN:
-            self._forget(job.attempt_id, None)
-        self.on_ended()  # a worker that stops does not wait for it any more
-        self.on_stuck()
-
-    async def _abandon(self, connection: Connection, job: Job, outcome: Errored | Failed) -> None:
-        """Ours until that is written: a reconciliation would release what we don't know of, and its scope with it."""
-        await abandon(connection, job.id, job.attempt_id, outcome)
-        self._forget(job.attempt_id, None)

@@ -10,7 +10,8 @@ import pytest
 
 from reactor import Cancelled, Context, Job, JobState, Registry
 from reactor.database.connection import Connection, connect
-from reactor.handlers.attempt import Attempt, Phase, Services, Stop
+from reactor.handlers.attempt import Attempt, Phase, Stop
+from reactor.handlers.services import Services
 from reactor.pod.in_process import Reactor
 from tests.support.jobs import Row
 from tests.support.until import until
@@ -24,27 +25,13 @@ def attempt() -> Attempt:
     return Attempt(job, cast(Services, None))
 
 
-def test_an_attempt_goes_from_ready_to_ended(attempt: Attempt) -> None:
-    phases = [attempt.phase]
-    for change in (attempt.start, attempt.close, attempt.end):
-        change()
-        phases.append(attempt.phase)
-    assert phases == [Phase.READY, Phase.RUNNING, Phase.CLOSING, Phase.ENDED]
-
-
-def test_an_abandoned_handler_that_stops_after_all_closes(attempt: Attempt) -> None:
-    phases = []
-    for change in (attempt.start, attempt.abandon, attempt.close):
-        change()
-        phases.append(attempt.phase)
-    assert phases == [Phase.RUNNING, Phase.ABANDONED, Phase.CLOSING]
-
-
-def test_an_attempt_that_is_closing_has_no_handler_to_abandon(attempt: Attempt) -> None:
-    attempt.start()
-    attempt.close()
+@pytest.mark.parametrize(
+    ("before", "after"), [(Phase.RUNNING, Phase.ABANDONED), (Phase.CLOSING, Phase.CLOSING), (Phase.ENDED, Phase.ENDED)]
+)
+def test_only_a_handler_that_runs_is_abandoned(attempt: Attempt, before: Phase, after: Phase) -> None:
+    attempt.phase = before
     attempt.abandon()
-    assert attempt.phase is Phase.CLOSING
+    assert attempt.phase is after
 
 
 @pytest.mark.parametrize(
@@ -62,18 +49,14 @@ def test_only_a_handler_that_runs_is_cancelled(attempt: Attempt, phase: Phase, c
     assert attempt.can_be_cancelled is can_be
 
 
-def test_the_first_reason_to_stop_counts_unless_the_job_is_lost(attempt: Attempt) -> None:
-    reasons = []
-    for why in (Stop.TIMEOUT, Stop.SHUTDOWN, Stop.TAKEN):
-        attempt.stop(why)
-        reasons.append(attempt.stop_because)
-    assert reasons == [Stop.TIMEOUT, Stop.TIMEOUT, Stop.TAKEN]
+def test_an_attempt_that_must_stop_says_why(attempt: Attempt) -> None:
+    attempt.stop_because = Stop.TAKEN
     with pytest.raises(Cancelled, match="cancelled, or taken"):
         attempt.check()
 
 
 def test_an_attempt_whose_job_the_database_does_not_list_must_stop(attempt: Attempt) -> None:
-    attempt.start()
+    attempt.phase = Phase.RUNNING
     attempt.check_held(True)
     with pytest.raises(Cancelled, match="taken from this attempt"):
         attempt.check_held(False)
@@ -83,20 +66,19 @@ def test_an_attempt_whose_job_the_database_does_not_list_must_stop(attempt: Atte
 
 
 def test_a_repeated_call_shares_nothing_with_the_first(attempt: Attempt) -> None:
-    attempt.start()
-    attempt.chain("child", None, {})
+    attempt.phase = Phase.RUNNING
+    attempt.unit_of_work.chain("child", None, {})
     second = attempt.repeat()
     assert (attempt.phase, second.phase) == (Phase.ENDED, Phase.READY)
     with pytest.raises(Cancelled, match="has ended"):
         attempt.check()
     second.check()
-    outcome = second.outcome(None)
-    assert second.ending(outcome, with_children=True).children is None
-    assert attempt.ending(outcome, with_children=True).children is not None
+    assert second.unit_of_work.children is None
+    assert attempt.unit_of_work.children is not None
 
 
 def test_a_repeated_call_knows_why_it_must_stop(attempt: Attempt) -> None:
-    attempt.stop(Stop.SHUTDOWN)
+    attempt.stop_because = Stop.SHUTDOWN
     assert attempt.repeat().stop_because is Stop.SHUTDOWN
 
 

@@ -1,7 +1,7 @@
 """A batch writer shares commits, and no row delays the others."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 
 import asyncpg
 import pytest
@@ -12,7 +12,7 @@ from reactor.lifecycle.batch_writer import BatchWriter
 from tests.support.until import until
 
 
-class Numbers(BatchWriter[int, set[int]]):
+class Numbers(BatchWriter[int]):
     """Marks rows of a table as written; 13 is refused by a constraint."""
 
     def __init__(self, connection: ReconnectingConnection) -> None:
@@ -27,9 +27,10 @@ class Numbers(BatchWriter[int, set[int]]):
     def has_work(self) -> bool:
         return bool(self.waiting)
 
-    def _take(self) -> Iterable[Sequence[int]]:
+    async def write(self) -> None:
         batch, self.waiting = self.waiting, []
-        return [sorted(batch)]
+        if batch:
+            await self._commit(sorted(batch), self._send, self._report)
 
     async def _send(self, connection: Connection, batch: Sequence[int]) -> set[int]:
         self.batches.append(list(batch))
@@ -39,7 +40,7 @@ class Numbers(BatchWriter[int, set[int]]):
         assert self.reported.isdisjoint(batch), "reported before its commit"
         return {row["n"] for row in rows}
 
-    async def _report(self, batch: Sequence[int], answer: set[int], repeated: bool) -> None:
+    async def _report(self, batch: Sequence[int], answer: set[int], maybe_done: bool) -> None:
         self.reported |= answer
 
     def _refuse(self, item: int, error: asyncpg.PostgresError) -> None:

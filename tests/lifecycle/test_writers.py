@@ -18,7 +18,7 @@ from tests.support.until import until
 @pytest.fixture
 async def writers(database: str) -> AsyncIterator[Writers]:
     connection = ReconnectingConnection(database, "test")
-    writers = Writers(connection, lambda ending, state: None, Histogram((1,)))
+    writers = Writers(connection, lambda *_: None, Histogram((1,)))
     running = asyncio.create_task(writers.run())
     yield writers
     running.cancel()

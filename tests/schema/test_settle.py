@@ -11,8 +11,8 @@ from reactor.database import statements
 from reactor.database.connection import Connection, connect
 from reactor.job import Job, JobState
 from reactor.lifecycle.claim import claim, claim_one
-from reactor.lifecycle.lease import Worker, heartbeat, held, register_worker, retire_worker
-from reactor.lifecycle.release import release
+from reactor.lifecycle.lease import Worker, heartbeat, register_worker, retire_worker
+from reactor.lifecycle.release import held, release
 from reactor.lifecycle.settle import settle
 from reactor.outcome import Completed, Ending, Errored, Failed, Outcome, Partial, Snoozed
 from tests.support.jobs import Row

@@ -8,7 +8,8 @@ from typing import Any
 from reactor.database.connection import connect
 from reactor.handlers.registry import Registry
 from reactor.lifecycle.lease import Worker, register_worker
-from reactor.worker.claim_loop import ClaimLoop, WorkerOptions
+from reactor.worker.claim_loop import ClaimLoop
+from reactor.worker.options import WorkerOptions
 from reactor.worker.running_attempts import RunningAttempts
 from tests.support.until import until
 

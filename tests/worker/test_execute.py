@@ -7,9 +7,10 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from uuid import uuid4
 
 import pytest
 from pydantic import BaseModel, Field
@@ -17,10 +18,13 @@ from pydantic import BaseModel, Field
 from reactor import Cancelled, Completed, Context, Fail, Job, Partial, Registry, Retry, Snooze, SyncContext, submit
 from reactor.database import statements
 from reactor.database.connection import Connection
+from reactor.handlers.attempt import Phase, Stop
+from reactor.handlers.services import Services
 from reactor.job import JobState
 from reactor.lifecycle.claim import claim_one
 from reactor.lifecycle.lease import Worker
 from reactor.testing import run_until_idle
+from reactor.worker.execute import End, Execution
 from reactor.worker.slots import Slots, Timings
 from tests.support.claim_loops import Running
 from tests.support.logs import Events
@@ -906,3 +910,51 @@ async def test_running_jobs_leaves_no_file_open(bench: Bench, registry: Registry
     for _ in range(3):
         await bench.ran()
     await until(lambda: len(list(Path("/proc/self/fd").iterdir())) <= before)
+
+
+# One execution, without a database
+
+
+@pytest.fixture
+def execution(registry: Registry) -> Execution:
+    """Of a handler that waits until it is cancelled."""
+
+    @registry.register("work")
+    async def work() -> None:
+        await asyncio.Event().wait()
+
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    job = Job(1, "work", {}, uuid4(), None, "default", 0, [], None, uuid4(), 1, 3, None, now, now, now)
+    services = Services(cast(Any, None), cast(Any, None), {}, (), cast(Any, None))
+    return Execution(job, registry.get_handler("work"), services)
+
+
+async def test_the_first_reason_to_stop_counts_unless_the_job_is_lost(execution: Execution) -> None:
+    reasons = []
+    for why in (Stop.TIMEOUT, Stop.SHUTDOWN, Stop.TAKEN):
+        execution.stop(why)
+        reasons.append(execution.attempt.stop_because)
+    assert reasons == [Stop.TIMEOUT, Stop.TIMEOUT, Stop.TAKEN]
+
+
+async def test_an_attempt_that_must_stop_before_it_starts_does_not_call_its_handler(execution: Execution) -> None:
+    execution.stop(Stop.SHUTDOWN)
+    assert await execution.run() is End.INTERRUPTED
+    assert execution.attempt.phase is Phase.ENDED
+
+
+@pytest.mark.parametrize("is_abandoned", [False, True])
+async def test_an_attempt_goes_from_ready_to_ended(execution: Execution, is_abandoned: bool) -> None:
+    phases = [execution.attempt.phase]
+    task = asyncio.create_task(execution.run())
+    await until(lambda: execution.attempt.phase is not Phase.READY)
+    phases.append(execution.attempt.phase)
+    if is_abandoned:
+        execution.attempt.abandon()
+        phases.append(execution.attempt.phase)
+    execution.attempt.stop_because = Stop.TAKEN
+    task.cancel()
+    assert await task is End.STALE
+    phases.append(execution.attempt.phase)
+    abandoned = [Phase.ABANDONED] if is_abandoned else []
+    assert phases == [Phase.READY, Phase.RUNNING, *abandoned, Phase.ENDED]

@@ -139,6 +139,12 @@ export class PipelineView {
     return name && Object.hasOwn(TABS, name) ? /** @type {TabName} */ (name) : "graph";
   }
 
+  /** @param {GraphNode} node */
+  #openNode(node) {
+    if (node.jobs.length === 1) navigate({ ...this.#params, job: node.jobs[0] });
+    else navigate({ pipeline: this.#id, tab: "jobs", group: node.key });
+  }
+
   /** @param {PipelineEvent} event */
   #onEvent(event) {
     this.#store.apply(event);
@@ -156,12 +162,6 @@ export class PipelineView {
   #setTitle({ state, progress }) {
     const name = this.#store.first?.job_type ?? "pipeline";
     this.#app.setTitle(`${state === "running" ? `${percent(progress)} %` : state} ${name}`);
-  }
-
-  /** @param {GraphNode} node */
-  #openNode(node) {
-    if (node.jobs.length === 1) navigate({ ...this.#params, job: node.jobs[0] });
-    else navigate({ pipeline: this.#id, tab: "jobs", group: node.key });
   }
 
   #draw() {

@@ -34,12 +34,6 @@ export class Redraw {
     else this.#drawInNextFrame();
   }
 
-  close() {
-    this.#isClosed = true;
-    clearTimeout(this.#timer);
-    clearInterval(this.#tick);
-  }
-
   #drawInNextFrame() {
     requestAnimationFrame(() => {
       this.#isRequested = false;
@@ -47,5 +41,11 @@ export class Redraw {
       this.#draw();
       this.#lastDrawn = performance.now();
     });
+  }
+
+  close() {
+    this.#isClosed = true;
+    clearTimeout(this.#timer);
+    clearInterval(this.#tick);
   }
 }

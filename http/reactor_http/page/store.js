@@ -33,36 +33,6 @@ export class PipelineStore {
     else if (event.name === "pipeline") this.pipeline = { ...this.pipeline, ...event.data };
   }
 
-  /** By id, in id order: a transaction that took its ids earlier may commit later. */
-  get jobs() {
-    if (!this.#isSorted) this.#jobs = new Map([...this.#jobs].sort(([a], [b]) => a - b));
-    this.#isSorted = true;
-    return this.#jobs;
-  }
-
-  /** The first job, which names the pipeline; rows adopted from elsewhere don't count. */
-  get first() {
-    for (const job of this.jobs.values()) if (job.job_type !== null) return job;
-    return null;
-  }
-
-  /** @param {number} id */
-  stepsOf(id) {
-    return [...(this.steps.get(id)?.values() ?? [])].sort((a, b) => a.position - b.position);
-  }
-
-  /** @param {PipelineSnapshot} snapshot */
-  #replace({ pipeline, jobs, steps }) {
-    this.pipeline = pipeline;
-    this.#jobs = new Map();
-    this.#largestId = 0;
-    this.steps = new Map();
-    for (const job of jobs) this.#putJob(job);
-    for (const step of steps) this.#putStep(step);
-    this.layoutVersion += 1;
-    this.isLoaded = true;
-  }
-
   /** @param {StreamedJob} row */
   #putJob(row) {
     const previous = this.#jobs.get(row.id);
@@ -79,6 +49,36 @@ export class PipelineStore {
   #putStep(row) {
     const steps = this.steps.get(row.job_id) ?? new Map();
     this.steps.set(row.job_id, steps.set(row.name, row));
+  }
+
+  /** @param {PipelineSnapshot} snapshot */
+  #replace({ pipeline, jobs, steps }) {
+    this.pipeline = pipeline;
+    this.#jobs = new Map();
+    this.#largestId = 0;
+    this.steps = new Map();
+    for (const job of jobs) this.#putJob(job);
+    for (const step of steps) this.#putStep(step);
+    this.layoutVersion += 1;
+    this.isLoaded = true;
+  }
+
+  /** By id, in id order: a transaction that took its ids earlier may commit later. */
+  get jobs() {
+    if (!this.#isSorted) this.#jobs = new Map([...this.#jobs].sort(([a], [b]) => a - b));
+    this.#isSorted = true;
+    return this.#jobs;
+  }
+
+  /** The first job, which names the pipeline; rows adopted from elsewhere don't count. */
+  get first() {
+    for (const job of this.jobs.values()) if (job.job_type !== null) return job;
+    return null;
+  }
+
+  /** @param {number} id */
+  stepsOf(id) {
+    return [...(this.steps.get(id)?.values() ?? [])].sort((a, b) => a.position - b.position);
   }
 }
 

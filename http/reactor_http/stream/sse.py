@@ -56,10 +56,6 @@ class EventStream(Response):
         self._sending: asyncio.Task[None] | None = None
         self._is_sending = False
 
-    def end(self) -> None:
-        if self._sending is not None:
-            self._sending.cancel()
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._sending = asyncio.create_task(self._send_all(send))
         disconnecting = asyncio.create_task(_wait_for_disconnect(receive))
@@ -98,6 +94,14 @@ class EventStream(Response):
         assert first is not None
         return first
 
+    async def _next(self) -> Batch | Sign | None:
+        """None: nothing happened within the keep-alive interval."""
+        try:
+            async with asyncio.timeout(self._keepalive_seconds):
+                return await self._reader.next()
+        except TimeoutError:
+            return None
+
     async def _send_batch(self, send: Send, batch: Batch | Sign | None) -> bool:
         """Returns whether more batches follow."""
         if not isinstance(batch, Batch):
@@ -108,14 +112,6 @@ class EventStream(Response):
             await self._send(send, content[start : start + CHUNK])
         return batch.state is None or self._follow
 
-    async def _next(self) -> Batch | Sign | None:
-        """None: nothing happened within the keep-alive interval."""
-        try:
-            async with asyncio.timeout(self._keepalive_seconds):
-                return await self._reader.next()
-        except TimeoutError:
-            return None
-
     async def _send(self, send: Send, content: bytes) -> None:
         self._is_sending = True
         try:
@@ -125,14 +121,9 @@ class EventStream(Response):
             raise _SendTimedOut from None
         self._is_sending = False
 
-
-class _SendTimedOut(Exception):
-    pass
-
-
-async def _wait_for_disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    def end(self) -> None:
+        if self._sending is not None:
+            self._sending.cancel()
 
 
 def encode(batch: Batch) -> bytes:
@@ -163,3 +154,12 @@ def _snapshot(batch: Batch) -> bytes:
     if batch.is_overview:
         return f'event: snapshot\ndata: {{"pipelines": [{pipelines}]}}\n\n'.encode()
     return f'event: snapshot\ndata: {{"pipeline": {pipelines}, "jobs": [{jobs}], "steps": [{steps}]}}\n\n'.encode()
+
+
+class _SendTimedOut(Exception):
+    pass
+
+
+async def _wait_for_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,182 @@
+"""What an attempt commits together with its end, or undoes: its transaction, its children, its completed steps."""
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, TypeAlias
+
+from reactor.client.submit import encode_jobs, new_job
+from reactor.database.connection import Connection
+from reactor.database.failures import is_transient
+from reactor.errors import ChainInStep, TransactionInParallel
+from reactor.handlers.services import Services
+from reactor.handlers.step_log import StepLog
+from reactor.handlers.transaction import Transaction
+from reactor.job import Job, JobState
+from reactor.lifecycle.settle import settle
+from reactor.lifecycle.steps import Record, record_steps
+from reactor.outcome import Completed, Ending, Outcome
+
+Check: TypeAlias = Callable[[], None]
+"""Raises Cancelled if the attempt must stop. Passed and not kept: a cycle would keep the payloads of ended jobs."""
+
+
+class UnitOfWork:
+    def __init__(self, job: Job, services: Services) -> None:
+        self.is_to_be_repeated = False
+        """The server undid the transaction, and the handler is not to blame: a deadlock, a lost connection."""
+        self._job = job
+        self._services = services
+        self._step_log: StepLog | None = None
+        self._running_steps = 0
+        self._parallel_groups = 0
+        self._children: list[str] = []
+        self._transaction: Transaction | None = None
+
+    @property
+    def step_log(self) -> StepLog:
+        """Made when it is asked for."""
+        if self._step_log is None:
+            self._step_log = StepLog(self._job)
+        return self._step_log
+
+    @property
+    def children(self) -> str | None:
+        """The chained jobs as JSON."""
+        return f"[{','.join(self._children)}]" if self._children else None
+
+    @property
+    def connection(self) -> "Connection | None":
+        """Of its transaction."""
+        return None if self._transaction is None else self._transaction.connection
+
+    def chain(self, job_type: str, payload: Mapping[str, Any] | None, options: Mapping[str, Any]) -> None:
+        if self._running_steps and (self._parallel_groups or not self.in_transaction):
+            raise ChainInStep
+        # As text: the caller may change its payload afterwards, and gets the error for what can't be stored.
+        self._children.append(encode_jobs([new_job(job_type, payload, options)])[1:-1])
+
+    @asynccontextmanager
+    async def transaction(self, check: Check) -> AsyncIterator[Connection]:
+        """The root transaction, or a savepoint in it. An exception that leaves the block undoes what the block did."""
+        check()
+        if self._parallel_groups:
+            raise TransactionInParallel
+        completed_before = 0 if self._step_log is None else self._step_log.held_back
+        chained_before = len(self._children)
+        try:
+            if self._transaction is None:
+                async with self._root(check) as connection:
+                    yield connection
+            else:
+                async with self._transaction.connection.transaction():
+                    yield self._transaction.connection
+        except BaseException as error:
+            del self._children[chained_before:]
+            if self._step_log is not None:
+                self._step_log.undo(completed_before, error)
+            raise
+
+    @asynccontextmanager
+    async def _root(self, check: Check) -> AsyncIterator[Connection]:
+        transaction = await Transaction.begin(self._services.pool, check)
+        if self._transaction is not None:
+            await transaction.roll_back()
+            raise RuntimeError("An attempt has one transaction: two tasks can't begin it at the same time.")
+        self._transaction = transaction
+        try:
+            yield transaction.connection
+        except BaseException as error:
+            self.note(error)
+            await self.roll_back()
+            raise
+
+    @asynccontextmanager
+    async def step(self, check: Check) -> AsyncIterator[None]:
+        """A step that fails undoes what it did in the transaction, also if the transaction began with it."""
+        chained_before = len(self._children)
+        self._running_steps += 1
+        try:
+            if self._parallel_groups:
+                yield
+            elif self._transaction is not None:
+                async with self.transaction(check):
+                    yield
+            else:
+                async with self._undone_from_the_start():
+                    yield
+        except BaseException:
+            del self._children[chained_before:]
+            raise
+        finally:
+            self._running_steps -= 1
+
+    @asynccontextmanager
+    async def _undone_from_the_start(self) -> AsyncIterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            self.note(error)
+            if self._step_log is not None:
+                self._step_log.undo(0, error)
+            await self.roll_back()
+            raise
+
+    @contextmanager
+    def parallel_steps(self) -> Iterator[None]:
+        """Steps that run in parallel share no transaction."""
+        self._parallel_groups += 1
+        try:
+            yield
+        finally:
+            self._parallel_groups -= 1
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._transaction is not None
+
+    @property
+    def lost_its_transaction(self) -> bool:
+        return self._transaction is not None and self._transaction.was_ended_by_sql()
+
+    def note(self, error: BaseException) -> None:
+        """Whether the server undid the transaction: asked before the transaction is rolled back and forgotten."""
+        if self._transaction is not None:
+            self.is_to_be_repeated |= self._transaction.is_undone_by(error)
+
+    # The end of the attempt
+
+    def outcome(self, result: dict[str, Any] | None, *, with_message: bool) -> Outcome:
+        """What a handler's return means for its job."""
+        return (
+            Completed(result) if self._step_log is None else self._step_log.outcome(result, with_message=with_message)
+        )
+
+    def last_steps(self) -> list[Record]:
+        """What is still to be written of its steps."""
+        return [] if self._step_log is None else self._step_log.last_records()
+
+    async def commit(self, ending: Ending) -> JobState | None:
+        """Data, steps, children and end in one commit. None: the attempt was stale, and nothing of it is left."""
+        assert self._transaction is not None
+        connection = self._transaction.connection
+        try:
+            state = None
+            steps = self.last_steps()
+            if not steps or self._job.attempt_id in await record_steps(connection, steps):
+                state = (await settle(connection, [ending])).get(self._job.id)
+            if state is None:
+                await self.roll_back()
+                return None
+            await self._transaction.commit()
+        except BaseException as error:
+            self.is_to_be_repeated = is_transient(error)
+            await self.roll_back()
+            raise
+        self._transaction = None
+        return state
+
+    async def roll_back(self) -> None:
+        # Forgotten first, because the rollback may be interrupted, and called again.
+        transaction, self._transaction = self._transaction, None
+        if transaction is not None:
+            await transaction.roll_back()
