@@ -18,7 +18,7 @@ drop function
     reactor.chain, reactor.claim, reactor.open_queues, reactor.free_capacity, reactor.take_scopes, reactor.settle,
     reactor.refund, reactor.cancel, reactor.retry, reactor.sweep, reactor.expire_workers, reactor.prune,
     reactor.repair_waiting, reactor.create_archive_partition, reactor.after_jobs_updated, reactor.check_dependencies,
-    reactor.connect_dependencies, reactor.is_job_of, reactor.find_cycle, reactor.recompute_dependencies,
+    reactor.connect_dependencies, reactor.sees_job, reactor.find_cycle, reactor.recompute_dependencies,
     reactor.resolve_dependencies, reactor.lock_predecessors, reactor.free_scopes, reactor.lock_scopes,
     reactor.scope_lock_class, reactor.check_update, reactor.is_valid, reactor.release_expired_key,
     reactor.unless_past, reactor.caller, reactor.complete_dependency, reactor.before_update_by_hand,

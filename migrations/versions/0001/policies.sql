@@ -8,17 +8,17 @@ create policy view_jobs on reactor.jobs for select to reactor_viewer using (true
 
 -- Producers see the dependencies of the jobs that they see. Volatile, so that it also sees jobs that the statement
 -- itself inserted: a WITH that inserts a whole DAG, and returns its edges.
-create or replace function reactor.is_job_of(job_id bigint, role text) returns boolean
-language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+create or replace function reactor.sees_job(id bigint) returns boolean
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin
-    return exists (select from reactor.jobs j where j.id = is_job_of.job_id and j.created_by = is_job_of.role);
+    return exists (select from reactor.jobs j where j.id = sees_job.id);
 end
 $$;
-comment on function reactor.is_job_of is 'Whether the role inserted the job.';
+comment on function reactor.sees_job is 'Whether the current user sees this job in reactor.jobs.';
 
 alter table reactor.dependencies enable row level security;
 create policy insert_dependencies on reactor.dependencies for insert to reactor_producer with check (true);
 create policy read_own_dependencies on reactor.dependencies for select to reactor_producer
-    using (reactor.is_job_of(job_id, current_user::text));
+    using (reactor.sees_job(job_id));
 create policy operate_dependencies on reactor.dependencies to reactor_worker using (true) with check (true);
 create policy view_dependencies on reactor.dependencies for select to reactor_viewer using (true);

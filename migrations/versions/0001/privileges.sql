@@ -11,7 +11,7 @@ grant execute on function
     reactor.check_max_attempts, reactor.is_timeout, reactor.check_timeout, reactor.are_tags, reactor.check_tags,
     reactor.is_valid, reactor.check_job, reactor.check_id, reactor.caller, reactor.may_write_engine_columns,
     reactor.is_plain, reactor.complete, reactor.unless_past, reactor.release_expired_key, reactor.time_ordered_uuid,
-    reactor.is_job_of
+    reactor.sees_job
     to reactor_producer, reactor_worker;
 -- For currval and lastval, by which some drivers ask for the id of an inserted row.
 grant select on sequence reactor.jobs_id_seq to reactor_producer, reactor_worker;
