@@ -200,23 +200,24 @@ async def test_every_block_of_a_stream_is_one_event(connection: Connection, data
     pipeline_id = uuid4()
     ids = await insert(connection, pipeline_id)
     cursor = await last_cursor(database, pipeline_id)
-    lines: list[str] = []
+    received = ""
 
     async def read(address: str) -> None:
+        nonlocal received
         async with open_stream(address, path_of(pipeline_id), cursor) as response:
-            async for line in response.aiter_lines():
-                lines.append(line)
+            async for text in response.aiter_text():
+                received += text
 
     async with serving(database, stream_keepalive_seconds=0.05) as (address, _):
         reading = asyncio.create_task(read(address))
         # A comment before the first event, which may come late, and one between two events.
-        await until(lambda: any(line.startswith(":") for line in lines))
+        await until(lambda: "\n:" in received)
         await connection.execute("update reactor.jobs set progress = 0.5 where id = $1", ids[0])
-        await until(lambda: re.search("\nevent: .*\n:", "\n".join(lines), re.DOTALL))
+        await until(lambda: re.search("\nevent: .*\n:", received, re.DOTALL))
         await set_state(connection, ids, "completed")
         await reading
-    blocks = "\n".join(lines).strip("\n").split("\n\n")
-    fields = [[line.partition(":")[0] for line in block.splitlines() if line[0] != ":"] for block in blocks]
+    blocks = received.removesuffix("\n\n").split("\n\n")
+    fields = [[line.partition(":")[0] for line in block.split("\n") if line[:1] != ":"] for block in blocks]
     assert fields[0] == ["retry", "event", "data"]
     assert [names for names in fields[1:] if names not in (["event", "data"], ["event", "data", "id"])] == []
 
