@@ -46,7 +46,8 @@ PAGE = """
 
 
 def example() -> str:
-    return re.findall(r"```js\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)[0]
+    blocks: list[str] = re.findall(r"```js\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    return blocks[0]
 
 
 @pytest_asyncio.fixture(loop_scope="session")
