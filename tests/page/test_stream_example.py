@@ -15,13 +15,13 @@ from playwright.async_api import Browser, Page
 from reactor.client.submit import NewJob
 from reactor.testing import Databases
 from tests.page.site import Site, site_on
+from tests.support.documents import code_blocks
 from tests.support.proxy import Proxy, proxy_for
 from tests.support.stream_client import Watcher
 from tests.support.until import until
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.pods]
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "streams.md"
 # What the example expects of its page: an id and a source of tokens. The rest shows whether it is still active.
 PAGE = """
 <script>
@@ -43,11 +43,6 @@ PAGE = """
 </script>
 <script>%s</script>
 """
-
-
-def example() -> str:
-    blocks: list[str] = re.findall(r"```js\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
-    return blocks[0]
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -72,7 +67,7 @@ async def page(browser: Browser) -> AsyncIterator[Page]:
 
 
 async def open_example(page: Page, proxy: Proxy, pipeline: str, token_seconds: int) -> None:
-    proxy.pages["/example"] = PAGE % (pipeline, token_seconds, example())
+    proxy.pages["/example"] = PAGE % (pipeline, token_seconds, code_blocks("streams.md", "js")[0])
     await page.goto(f"{proxy.address}/example")
 
 
