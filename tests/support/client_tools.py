@@ -42,8 +42,8 @@ def install(declared: Path, folder: Path) -> None:
     for name in _LOCKS:
         shutil.copy(declared / name, folder)
     subprocess.run([sys.executable, "-m", "venv", "--clear", folder / "venv"], check=True)
-    pip = [folder / "venv" / "bin" / "python", "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
-    subprocess.run([*pip, "--require-hashes", "-r", folder / "requirements.txt"], check=True)
+    pip = [str(Tools(folder).python), "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
+    subprocess.run([*pip, "--require-hashes", "-r", str(folder / "requirements.txt")], check=True)
     subprocess.run(["npm", "ci", "--silent", "--no-audit", "--no-fund"], cwd=folder, check=True)
     mark.write_text(_content(declared))
 
