@@ -1,4 +1,4 @@
-"""Clients that common generators make from /openapi.json compile and work. docs/clients/generated.md has the programs."""
+"""Clients that generators make from /openapi.json compile and work. docs/clients/generated.md has the programs."""
 
 import hashlib
 import subprocess
