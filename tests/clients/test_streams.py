@@ -22,6 +22,7 @@ from tests.support.browsers import chromium
 from tests.support.client_tools import installed
 from tests.support.documents import code_blocks
 from tests.support.nginx import Nginx, nginx_for
+from tests.support.proxy import proxy_for
 from tests.support.until import until
 
 pytestmark = [pytest.mark.pods]
@@ -253,3 +254,19 @@ async def test_a_client_behind_nginx_follows_a_pipeline_through_restarts(
     assert [name for name, data in received.events if not data] == [], "an empty message"
     assert received.rows == await stored(site, pipeline)
     assert nginx.statuses(path)[-1] in (200, 204)
+
+
+@pytest.mark.parametrize("name", ["eventsource", "fetch-event-source", "httpx-sse"])
+async def test_a_client_that_is_cut_off_within_an_event_gets_it_again(name: str, site: Site, tmp_path: Path) -> None:
+    """Some store a cursor as soon as they read its line, before they have the event."""
+    pipeline = await site.submit([NewJob(job_type="work")])
+    async with proxy_for(urlsplit(site.address).netloc) as proxy:
+        proxy.cut_at = b'"jobs": ['
+        stream = Stream(f"{proxy.address}/v1/pipelines/{pipeline}/events", pipeline, tmp_path)
+        async with CLIENTS[name](stream) as client:
+
+            async def is_complete() -> bool:
+                return len((await client.read()).rows) == 2
+
+            await until(is_complete, 60)
+    assert [request.status for request in proxy.requests] == [200, 200]

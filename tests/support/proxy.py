@@ -27,6 +27,8 @@ class Proxy:
     requests: list[Request] = field(default_factory=list)
     pages: dict[str, str] = field(default_factory=dict)
     """HTML by path, which the proxy serves itself."""
+    cut_at: bytes = b""
+    """Breaks the connection of the next response that has these bytes, before them."""
     _to_fail: list[Callable[[Request], bool]] = field(default_factory=list)
     _open: set[asyncio.StreamWriter] = field(default_factory=set)
 
@@ -44,18 +46,24 @@ class Proxy:
             writer.transport.abort()
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError, asyncio.IncompleteReadError):
-            head = await reader.readuntil(b"\r\n\r\n")
-            request = _parse(head)
-            body = await reader.readexactly(int(request.headers.get("content-length", 0)))
-            self.requests.append(request)
-            if request.path in self.pages:
-                request.status = 200
-                _respond(writer, "200 OK", "text/html; charset=utf-8", self.pages[request.path])
-            elif self._is_to_fail(request) or not await self._forward(request, head, body, reader, writer):
-                request.status = 502
-                _respond(writer, "502 Bad Gateway", "text/html", "<h1>Bad Gateway</h1>")
-        writer.close()
+        try:
+            await self._respond(reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass  # the client has disconnected
+        finally:
+            await _close(writer)
+
+    async def _respond(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        request = _parse(head)
+        body = await reader.readexactly(int(request.headers.get("content-length", 0)))
+        self.requests.append(request)
+        if request.path in self.pages:
+            request.status = 200
+            _write(writer, "200 OK", "text/html; charset=utf-8", self.pages[request.path])
+        elif self._is_to_fail(request) or not await self._forward(request, head, body, reader, writer):
+            request.status = 502
+            _write(writer, "502 Bad Gateway", "text/html", "<h1>Bad Gateway</h1>")
 
     def _is_to_fail(self, request: Request) -> bool:
         for matches in self._to_fail:
@@ -79,15 +87,25 @@ class Proxy:
             first, _, rest = head.partition(b"\r\n")
             kept = [line for line in rest.split(b"\r\n") if not line.lower().startswith(b"connection:")]
             server.write(b"\r\n".join([first, b"connection: close", *kept]) + body)
-            copying = asyncio.create_task(_copy(request, response, writer))
+            copying = asyncio.create_task(self._copy(request, response, writer))
             await asyncio.wait({closing, copying}, return_when=asyncio.FIRST_COMPLETED)
             copying.cancel()
             await asyncio.gather(copying, return_exceptions=True)
         finally:
             self._open.discard(writer)
             closing.cancel()
-            server.close()
+            await _close(server)
         return True
+
+    async def _copy(self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while content := await reader.read(65_536):
+            request.status = request.status or int(content.split(b" ", 2)[1])
+            before, found, _ = content.partition(self.cut_at or content + b"?")
+            writer.write(before)
+            await writer.drain()
+            if found:
+                self.cut_at = b""
+                return
 
 
 @asynccontextmanager
@@ -116,11 +134,10 @@ async def proxy_for(upstream: str) -> AsyncIterator[Proxy]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _copy(request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while content := await reader.read(65_536):
-        request.status = request.status or int(content.split(b" ", 2)[1])
-        writer.write(content)
-        await writer.drain()
+async def _close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with suppress(ConnectionError):
+        await writer.wait_closed()
 
 
 def _parse(head: bytes) -> Request:
@@ -129,7 +146,7 @@ def _parse(head: bytes) -> Request:
     return Request(first.split(" ")[1], headers)
 
 
-def _respond(writer: asyncio.StreamWriter, status: str, kind: str, body: str) -> None:
+def _write(writer: asyncio.StreamWriter, status: str, kind: str, body: str) -> None:
     content = body.encode()
     head = f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {len(content)}\r\nconnection: close\r\n\r\n"
     writer.write(head.encode() + content)
