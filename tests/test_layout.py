@@ -141,6 +141,20 @@ def test_the_pages_lock_file_has_a_hash_for_every_package_and_no_registry() -> N
     assert all("integrity" in package and "resolved" not in package for package in installed)
 
 
+def test_the_lock_files_of_clients_have_a_hash_for_every_package_and_no_registry() -> None:
+    folders = [path.parent for path in (ROOT / "tests" / "clients").glob("*/requirements.in")]
+    assert folders
+    for folder in folders:
+        text = (folder / "requirements.txt").read_text()
+        assert "://" not in text, folder
+        assert len(re.findall(r"^\S+==.*\\\n    --hash=", text, re.MULTILINE)) == len(
+            re.findall(r"^\w", text, re.MULTILINE)
+        )
+        packages = json.loads((folder / "package-lock.json").read_text())["packages"]
+        installed = [package for path, package in packages.items() if path]
+        assert all("integrity" in package and "resolved" not in package for package in installed), folder
+
+
 def test_the_image_copies_existing_files_and_runs_the_command() -> None:
     lines = (ROOT / "Dockerfile").read_text().splitlines()
     copied = [source for line in lines if line.startswith("COPY ") for source in line.split()[1:-1]]
@@ -250,7 +264,14 @@ def test_no_two_tests_have_the_same_name() -> None:
 
 def test_tests_are_named_after_the_module_they_test() -> None:
     """`reactor/a/b.py` is tested in `tests/a/test_b.py`."""
-    elsewhere = {"api", "guarantees", "page", "schema", "typing"}  # what they test is said in CONTRIBUTING.md
+    elsewhere = {
+        "api",
+        "clients",
+        "guarantees",
+        "page",
+        "schema",
+        "typing",
+    }  # what they test is said in CONTRIBUTING.md
     for path in (ROOT / "tests").glob("*/test_*.py"):
         package, name = path.parent.name, path.stem.removeprefix("test_")
         if package not in elsewhere and (package, name) != ("cli", "commands"):

@@ -1,11 +1,13 @@
 """/openapi.json matches the server's behaviour, for valid and for generated invalid requests."""
 
 import asyncio
+import json
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
+import jsonschema_rs
 import pytest
 import schemathesis
 import uvicorn
@@ -129,6 +131,82 @@ async def test_the_document_lists_exactly_the_endpoints(api: httpx.AsyncClient) 
     assert document["openapi"].startswith("3.1")
     ids = [operation["operationId"] for methods in document["paths"].values() for operation in methods.values()]
     assert len(ids) == len(set(ids))
+
+
+@pytest.fixture
+async def schemas(api: httpx.AsyncClient) -> Any:
+    return (await api.get("/openapi.json")).json()["components"]["schemas"]
+
+
+async def test_a_schema_has_a_plain_name_and_no_member_of_that_name(schemas: Any) -> None:
+    """Generators make a module and a class of it, in which such a member hides the class. A dash, as in pydantic's
+    -Input and -Output, makes two schemas collide."""
+    assert [name for name in schemas if not name.isalnum()] == []
+    members = {name: schema.get("properties", {}) for name, schema in schemas.items()}
+    assert [name for name, own in members.items() if name.lower() in {member.replace("_", "") for member in own}] == []
+
+
+async def test_queries_are_described_as_parameters_only(schemas: Any) -> None:
+    assert [name for name in schemas if name.endswith("Query")] == []
+
+
+async def test_defaults_are_described_in_words(schemas: Any) -> None:
+    """A member with `default` is mandatory in generated TypeScript."""
+    assert '"default":' not in json.dumps(schemas)
+    fields = schemas["JobRequest"]["properties"]
+    assert fields["queue"]["description"].endswith('Default: "default".')
+    assert fields["priority"]["description"] == "Lower values run first. Default: 0."
+    assert fields["exclusive"]["description"].endswith("Default: false.")
+    dependency = schemas["DependencyRequest"]["anyOf"][-1]["properties"]
+    assert dependency["needs"]["description"].endswith('Default: "completed".')
+
+
+REFUSED = [
+    {"job_type": "a\x01b"},
+    {"job_type": "a\x85b"},
+    {"job_type": " a"},
+    {"job_type": "a\u2003"},
+    {"job_type": "a", "queue": "a\nb"},
+    {"job_type": "a", "scope": "a\tb"},
+    {"job_type": "a", "idempotency_key": "\x7f"},
+    {"job_type": "a", "tags": ["a\x00b"]},
+    {"job_type": "a", "exclusive": True},
+    {"job_type": "a", "exclusive": True, "scope": None},
+]
+ACCEPTED = [
+    {"job_type": "a b"},
+    {"job_type": "ä", "scope": " x=1/ü ", "exclusive": True},
+    {"job_type": "a", "exclusive": False},
+    {"job_type": "a", "exclusive": False, "scope": None},
+    {"job_type": "a", "tags": ["a\nb", ""]},
+]
+
+
+@pytest.mark.parametrize("job", [*REFUSED, *ACCEPTED], ids=repr)
+async def test_the_schema_refuses_what_the_server_refuses(api: httpx.AsyncClient, job: dict[str, Any]) -> None:
+    document = (await api.get("/openapi.json")).json()
+    for name, path, body in (
+        ("JobRequest", "/v1/jobs", job),
+        ("PipelineRequest", "/v1/pipelines", {"jobs": [job]}),
+    ):
+        rules = document | {"$ref": f"#/components/schemas/{name}"}
+        is_valid = jsonschema_rs.validator_for(rules).is_valid(body)
+        response = await api.post(path, json=body)
+        assert is_valid == (response.status_code != 422) == (job in ACCEPTED), response.text
+
+
+async def test_names_of_jobs_in_a_pipeline_follow_the_described_rules(api: httpx.AsyncClient) -> None:
+    document = (await api.get("/openapi.json")).json()
+    validator = jsonschema_rs.validator_for(document | {"$ref": "#/components/schemas/PipelineRequest"})
+    for name, is_valid in (("a#", True), ("#1", False), ("a\x00", False), ("a\x1f", False), ("", False)):
+        body = {"jobs": [{"job_type": "a", "name": name}]}
+        assert (validator.is_valid(body), (await api.post("/v1/pipelines", json=body)).status_code) == (
+            is_valid,
+            202 if is_valid else 422,
+        )
+    properties = document["components"]["schemas"]["PipelineJobRequest"]["properties"]
+    assert "name of another job in this request" in properties["depends_on"]["description"]
+    assert "unique" in properties["name"]["description"]
 
 
 @pytest.mark.parametrize("identity", range(1, 10))

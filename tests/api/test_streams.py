@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import re
 import socket
 import time
 from collections.abc import AsyncIterator
@@ -192,6 +193,48 @@ async def test_a_stream_starts_with_the_retry_interval(connection: Connection, h
         async for line in response.aiter_lines():
             assert line == "retry: 2000"
             break
+
+
+async def test_every_block_of_a_stream_is_one_event(connection: Connection, database: str) -> None:
+    """Some clients dispatch an empty message at each blank line, also after a comment or `retry:` alone."""
+    pipeline_id = uuid4()
+    ids = await insert(connection, pipeline_id)
+    cursor = await last_cursor(database, pipeline_id)
+    received = ""
+
+    async def read(address: str) -> None:
+        nonlocal received
+        async with open_stream(address, path_of(pipeline_id), cursor) as response:
+            async for text in response.aiter_text():
+                received += text
+
+    async with serving(database, stream_keepalive_seconds=0.05) as (address, _):
+        reading = asyncio.create_task(read(address))
+        # A comment before the first event, which may come late, and one between two events.
+        await until(lambda: "\n:" in received)
+        await connection.execute("update reactor.jobs set progress = 0.5 where id = $1", ids[0])
+        await until(lambda: re.search("\nevent: .*\n:", received, re.DOTALL))
+        await set_state(connection, ids, "completed")
+        await reading
+    blocks = received.removesuffix("\n\n").split("\n\n")
+    fields = [[line.partition(":")[0] for line in block.split("\n") if line[:1] != ":"] for block in blocks]
+    assert fields[0] == ["retry", "event", "data"]
+    assert [names for names in fields[1:] if names not in (["event", "data"], ["event", "data", "id"])] == []
+
+
+async def last_cursor(database: str, pipeline_id: UUID) -> str | None:
+    async with serving(database) as (address, _), open_stream(address, path_of(pipeline_id)) as response:
+        return (await events_until(response, "snapshot"))[0].id
+
+
+async def test_a_cursor_is_sent_after_the_event_that_it_confirms(connection: Connection, here: str) -> None:
+    """Some clients store it as soon as they read it: cut off before the data, they would never get that event."""
+    pipeline_id = uuid4()
+    await insert(connection, pipeline_id, "completed")
+    async with open_stream(here, path_of(pipeline_id)) as response:
+        blocks = (await response.aread()).decode().removesuffix("\n\n").split("\n\n")
+    confirmed = [block.splitlines() for block in blocks if "\nid: " in f"\n{block}"]
+    assert [lines[-1].partition(": ")[0] for lines in confirmed] == ["id"] * len(confirmed) != []
 
 
 async def test_a_finished_stream_that_is_caught_up_is_a_204(connection: Connection, here: str) -> None:

@@ -12,7 +12,8 @@ from playwright.async_api import Browser, async_playwright, expect
 
 from reactor.client.submit import NewJob
 from reactor.testing import Databases, server_for_tests
-from tests.page.site import CHROMIUM_FLAGS, Edges, Site, site_on
+from tests.page.site import Edges, Site, site_on
+from tests.support.browsers import FLAGS
 from tests.support.until import until
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
@@ -125,7 +126,7 @@ async def main() -> None:
         databases = Databases(server)
         await databases.prepare()
         async with async_playwright() as playwright, site_on(databases, folder, works=True) as site:
-            browser = await playwright.chromium.launch(executable_path=shutil.which("chromium"), args=CHROMIUM_FLAGS)
+            browser = await playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
             await take_all(browser, site)
             await browser.close()
         await databases.remove()

@@ -25,14 +25,6 @@ from reactor.testing import Databases
 from tests.support.until import until
 
 HERE = Path(__file__).parent
-CHROMIUM_FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-dev-shm-usage",
-    "--enable-precise-memory-info",
-]
 Edges = Sequence[tuple[int, int]]
 
 

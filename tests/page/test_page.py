@@ -3,9 +3,7 @@
 import asyncio
 import hashlib
 import json
-import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -22,34 +20,18 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, BrowserContext, async_playwright, expect
+from playwright.async_api import Browser, BrowserContext, expect
 
 from reactor.client.submit import NewJob
 from reactor.database.connection import connect
 from reactor.testing import Databases
-from tests.page.site import CHROMIUM_FLAGS, HERE, WATCH, Host, Site, Tab, site_on
+from tests.page.site import HERE, WATCH, Host, Site, Tab, site_on
 from tests.support.until import until
 
 # One event loop for all tests, since they share a browser.
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.pods]
 session = pytest_asyncio.fixture(scope="session", loop_scope="session")
 each = pytest_asyncio.fixture(loop_scope="session")
-
-
-@session
-async def browser() -> AsyncIterator[Browser]:
-    # The headless shell is Chromium without a window system, and starts much faster.
-    names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-    program = next(filter(None, map(shutil.which, names)), None)
-    if not program:
-        missing = "there is no Chromium: apt-get install chromium (or put it on the PATH)"
-        if os.environ.get("REACTOR_TEST_BROWSER") == "required":
-            pytest.fail(missing)
-        pytest.skip(missing)
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=program, args=CHROMIUM_FLAGS)
-        yield browser
-        await browser.close()
 
 
 @pytest.fixture(scope="session")

@@ -24,14 +24,14 @@ async def read_events(response: httpx.Response) -> AsyncIterator[Event]:
     kind, data, last_id = "message", "", None
     async for line in response.aiter_lines():
         name, _, value = line.partition(": ")
-        match name:
+        match name if line else "end of block":
             case "event":
                 kind = value
             case "data":
                 data = value
             case "id":
                 last_id = value
-            case "":
+            case "end of block":
                 if data:
                     yield Event(kind, json.loads(data), last_id)
                 kind, data, last_id = "message", "", None

@@ -100,7 +100,7 @@ ENDPOINTS = (
         find_jobs,
         "List jobs, newest first",
         Permission.VIEW,
-        {200: responses.Jobs},
+        {200: responses.JobPage},
         query=JobsQuery,
     ),
     Endpoint(

@@ -1,5 +1,6 @@
 """Generates /openapi.json (OpenAPI 3.1) from the endpoint declarations."""
 
+import json
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
@@ -11,14 +12,14 @@ from starlette.responses import JSONResponse
 
 from reactor import __version__
 from reactor_http.api.endpoint import Endpoint
-from reactor_http.api.requests import LARGEST_ID
+from reactor_http.api.requests import LABEL_PATTERN, LARGEST_ID
 from reactor_http.api.responses import Problem
 
 _REF = "#/components/schemas/{model}"
 _PATH_PARAMETERS: Mapping[str, dict[str, Any]] = {
     "job_id": {"type": "integer", "format": "int64", "minimum": 1, "maximum": LARGEST_ID},
     "pipeline_id": {"type": "string", "format": "uuid"},
-    "queue": {"type": "string", "minLength": 1, "maxLength": 200},
+    "queue": {"type": "string", "minLength": 1, "maxLength": 200, "pattern": LABEL_PATTERN},
 }
 
 
@@ -40,6 +41,8 @@ def describe(endpoints: Iterable[Endpoint], prefix: str = "") -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
         paths.setdefault(endpoint.template, {})[endpoint.method.lower()] = _operation(endpoint, refs, schemas)
+    queries = {endpoint.query.__name__ for endpoint in endpoints if endpoint.query}
+    schemas = {name: _with_defaults_in_words(schema) for name, schema in schemas.items() if name not in queries}
     return {
         "openapi": "3.1.0",
         "info": {"title": "reactor", "version": __version__, "summary": "Jobs and pipelines on PostgreSQL"},
@@ -109,6 +112,21 @@ def _query_schema(field: dict[str, Any]) -> dict[str, Any]:
     if field.get("default") is not None:
         rest["default"] = field["default"]
     return rest | (kinds[0] if len(kinds) == 1 else {"anyOf": kinds} if kinds else {})
+
+
+def _with_defaults_in_words(schema: dict[str, Any]) -> dict[str, Any]:
+    """Without `default`, by which generators of TypeScript take a member for one that is always present."""
+    parts = {"anyOf": [_with_defaults_in_words(part) for part in schema["anyOf"]]} if "anyOf" in schema else {}
+    members = {name: _with_default_in_words(member) for name, member in schema.get("properties", {}).items()}
+    return schema | parts | ({"properties": members} if members else {})
+
+
+def _with_default_in_words(member: dict[str, Any]) -> dict[str, Any]:
+    rest = {name: value for name, value in member.items() if name != "default"}
+    if member.get("default") in (None, ""):
+        return rest
+    words = f"{member.get('description', '')} Default: {json.dumps(member['default'])}."
+    return rest | {"description": words.strip()}
 
 
 def _response(endpoint: Endpoint, status: int, body: Any, refs: Mapping[Any, Any]) -> dict[str, Any]:

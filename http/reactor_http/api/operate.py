@@ -170,9 +170,9 @@ ENDPOINTS = (
         "/v1/workers",
         show_workers,
         "List worker processes: live ones, and those that ended recently",
-        responses.Workers,
+        responses.WorkerList,
     ),
-    _view("/v1/queues", show_queues, "List queues with their job counts", responses.Queues),
+    _view("/v1/queues", show_queues, "List queues with their job counts", responses.QueueList),
     _action(
         "/v1/queues/{queue:path}/pause",
         pause_queue,
@@ -180,7 +180,7 @@ ENDPOINTS = (
         responses.ChangedQueue,
     ),
     _action("/v1/queues/{queue:path}/resume", resume_queue, "Resume a paused queue", responses.ChangedQueue),
-    _view("/v1/drain", show_drain, "Show whether draining is on", responses.Draining),
+    _view("/v1/drain", show_drain, "Show whether draining is on", responses.DrainState),
     _action(
         "/v1/drain",
         switch_drain,
@@ -189,5 +189,5 @@ ENDPOINTS = (
         body=DrainRequest,
         body_is_required=True,
     ),
-    _view("/v1/schedules", show_schedules, "List schedules", responses.Schedules),
+    _view("/v1/schedules", show_schedules, "List schedules", responses.ScheduleList),
 )

@@ -67,7 +67,7 @@ ENDPOINTS = (
         find_pipelines,
         "List pipelines, newest first",
         Permission.VIEW,
-        {200: responses.Pipelines},
+        {200: responses.PipelinePage},
         query=PipelinesQuery,
     ),
     Endpoint(

@@ -86,11 +86,25 @@ def _job_or_id(value: object) -> object:
     raise ValueError("must be the name of a job in this pipeline, or the id of an existing job")
 
 
+def _described(pattern: str) -> Any:
+    """For /openapi.json only: the validators have better messages than a pattern."""
+    return Field(json_schema_extra={"pattern": pattern})
+
+
+# Control characters, as unicodedata has them (Cc), in a notation that regular expressions of all languages share.
+_CONTROL = r"\u0000-\u001f\u007f-\u009f"
+LABEL_PATTERN = rf"^[^\s{_CONTROL}]([^{_CONTROL}]*[^\s{_CONTROL}])?$"
+
 Integer = Annotated[int, BeforeValidator(_integer)]
-Label = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_label)]
-Key = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_key)]
-Text = Annotated[str, AfterValidator(_text)]
-JobName = Annotated[str, Field(min_length=1, max_length=200, pattern="^[^#]"), AfterValidator(_job_name)]
+Label = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_label), _described(LABEL_PATTERN)]
+Key = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_key), _described(rf"^[^{_CONTROL}]*$")]
+Text = Annotated[str, AfterValidator(_text), _described(r"^[^\u0000]*$")]
+JobName = Annotated[
+    str,
+    Field(min_length=1, max_length=200),
+    AfterValidator(_job_name),
+    _described(rf"^[^#{_CONTROL}][^{_CONTROL}]*$"),
+]
 JobOrId = Annotated[
     Any,
     AfterValidator(_job_or_id),
@@ -107,11 +121,19 @@ class RequestBody(BaseModel):
 
 
 class JobFields(RequestBody):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "if": {"properties": {"exclusive": {"const": True}}, "required": ["exclusive"]},
+            "then": {"properties": {"scope": {"type": "string"}}, "required": ["scope"]},
+        }
+    )
+
     job_type: Label
-    """Selects the handler."""
+    """Selects the handler. At most 200 bytes in UTF-8, without control characters and surrounding spaces."""
     payload: Annotated[dict[str, Any], AfterValidator(_payload)] = Field(default_factory=dict)
     """The handler's argument: an object of at most 1 MB."""
     queue: Label = "default"
+    """Follows the rules of job_type."""
     priority: Integer = Field(0, ge=-1000, le=1000)
     """Lower values run first."""
     run_after: AwareDatetime | None = None
@@ -121,12 +143,15 @@ class JobFields(RequestBody):
     timeout_seconds: float | None = Field(None, ge=1e-37, le=3.4e38, allow_inf_nan=False)
     """null: the handler's default."""
     tags: Annotated[list[Text], AfterValidator(_tags)] = Field(default_factory=list, max_length=50)
+    """For searching; at most 10 kB in total."""
     scope: Key | None = None
-    """What this job computes; at most one job per scope runs at a time."""
+    """What this job computes; at most one job per scope runs at a time. At most 1000 bytes in UTF-8, without control
+    characters."""
     exclusive: bool = False
     """Reject this job while its scope has an unfinished exclusive job. Requires a scope."""
     idempotency_key: Key | None = None
-    """Sending the same request twice creates one job: the second response returns the existing job."""
+    """Sending the same request twice creates one job: the second response returns the existing job. Follows the rules
+    of scope."""
 
     @field_validator("exclusive")
     @classmethod
@@ -151,7 +176,7 @@ class JobRequest(JobFields):
 
 class DependencyRequest(RequestBody):
     job: JobOrId
-    """The name of another job in this pipeline, or the id of an existing job."""
+    """The name of another job in this request, or the id of an existing job."""
     needs: Literal["completed", "finished"] = "completed"
     """finished: any terminal state; completed: if the other job ends differently, this one is cancelled."""
 
@@ -171,9 +196,11 @@ class DependencyRequest(RequestBody):
 
 class PipelineJobRequest(JobFields):
     name: JobName | None = None
-    """The name by which other jobs of this pipeline refer to it."""
+    """The name by which other jobs of this request refer to it: unique among them, without control characters, and not
+    beginning with #."""
     depends_on: list[DependencyRequest] = Field(default_factory=list, max_length=10_000)
-    """The jobs that must end first; at most 100,000 in the whole request."""
+    """The jobs that must end first, each by the name of another job in this request or by the id of an existing job,
+    without cycles. At most 100,000 in the whole request."""
 
 
 class PipelineRequest(RequestBody):

@@ -93,7 +93,7 @@ class FullJob(Job):
     earlier_attempts: list[EarlierAttempt]
 
 
-class Jobs(ResponseBody):
+class JobPage(ResponseBody):
     jobs: list[Job]
     next: str | None
     """URL of the next page; null on the last one. A page may be short or empty without being the last."""
@@ -122,7 +122,7 @@ class ListedPipeline(Pipeline):
     scope: str | None
 
 
-class Pipelines(ResponseBody):
+class PipelinePage(ResponseBody):
     pipelines: list[ListedPipeline]
     next: str | None
     """URL of the next page; null on the last one. A page may be short or empty without being the last."""
@@ -206,11 +206,11 @@ class Worker(ResponseBody):
     """Counts that the worker reports; null before its first heartbeat."""
 
 
-class Workers(ResponseBody):
+class WorkerList(ResponseBody):
     workers: list[Worker]
 
 
-class Queue(ResponseBody):
+class ListedQueue(ResponseBody):
     queue: str
     paused: bool
     max_running: int | None
@@ -221,8 +221,8 @@ class Queue(ResponseBody):
     oldest_due_seconds: float | None
 
 
-class Queues(ResponseBody):
-    queues: list[Queue]
+class QueueList(ResponseBody):
+    queues: list[ListedQueue]
     draining: bool
 
 
@@ -232,11 +232,11 @@ class ChangedQueue(ResponseBody):
     was_paused: bool
 
 
-class Draining(ResponseBody):
+class DrainState(ResponseBody):
     draining: bool
 
 
-class ChangedDraining(Draining):
+class ChangedDraining(DrainState):
     was_draining: bool
 
 
@@ -264,7 +264,7 @@ class Schedule(ResponseBody):
     created_at: datetime
 
 
-class Schedules(ResponseBody):
+class ScheduleList(ResponseBody):
     schedules: list[Schedule]
 
 

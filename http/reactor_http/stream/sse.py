@@ -15,8 +15,10 @@ log = get_logger(__name__)
 CHUNK = 65_536
 """Bytes written at once. More would occupy memory for each client that reads slowly."""
 
-_RETRY_MS = 2000
-_KEEPALIVE = b": \n\n"
+# Neither has a blank line of its own, at which many clients would dispatch an empty message: `retry:` belongs to the
+# first event, and a comment may stand before any field.
+_RETRY = b"retry: 2000\n"
+_KEEPALIVE = b": keep-alive\n"
 # Without an id: a client that reconnects resumes from the event before.
 _SIGNS = {
     Sign.STALE: b'event: stale\ndata: {"reason": "the database does not answer"}\n\n',
@@ -78,7 +80,7 @@ class EventStream(Response):
     async def _send_all(self, send: Send) -> None:
         try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            await self._send(send, b"retry: %d\n\n" % _RETRY_MS)
+            await self._send(send, _RETRY)
             has_more = await self._send_batch(send, self._take_first())
             while has_more and self._is_authorized():
                 has_more = await self._send_batch(send, await self._next())
@@ -127,7 +129,8 @@ class EventStream(Response):
 
 
 def encode(batch: Batch) -> bytes:
-    """The batch's events. Only the last has the cursor: a client cut off in the middle gets the whole batch again."""
+    """The batch's events. The cursor is the last line of the last one: a client cut off before it gets the whole batch
+    again, even if it stores a cursor before the event is complete."""
     if batch.encoded is None:
         events = [b'event: reset\ndata: {"reason": "%s"}\n\n' % batch.reset.encode()] if batch.reset else []
         events += [_snapshot(batch)] if batch.is_snapshot else [_event(change) for change in batch.changes]
@@ -135,7 +138,7 @@ def encode(batch: Batch) -> bytes:
             events.append(b'event: end\ndata: {"state": "%s"}\n\n' % batch.state.encode())
         cursor = batch.cursor.text
         if events and cursor:
-            events[-1] = b"id: %s\n%s" % (cursor.encode(), events[-1])
+            events[-1] = b"%sid: %s\n\n" % (events[-1].removesuffix(b"\n"), cursor.encode())
         batch.encoded = b"".join(events)
     return batch.encoded
 
