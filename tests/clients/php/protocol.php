@@ -1,0 +1,34 @@
+<?php
+
+// What the PHP clients of the conformance suite share: they read the scenarios and print one JSON line for each.
+
+declare(strict_types=1);
+
+/** A PostgreSQL array of texts, which PDO can't bind. */
+function textArray(array $texts): string
+{
+    return '{' . implode(',', array_map(fn ($text) => '"' . addcslashes($text, '"\\') . '"', $texts)) . '}';
+}
+
+/** A jsonb parameter. Objects stay objects: json_encode([]) would be a list, which is refused as a payload. */
+function json(array|object $value): string
+{
+    return json_encode($value, JSON_THROW_ON_ERROR | JSON_UNESCAPED_UNICODE);
+}
+
+/** @param array<string, callable(object): array> $scenarios */
+function run(array $scenarios): void
+{
+    // Without `true` as the second argument: as arrays, {} and [] would be the same.
+    $input = json_decode(file_get_contents($_SERVER['argv'][1]), flags: JSON_THROW_ON_ERROR);
+    foreach ($scenarios as $name => $scenario) {
+        try {
+            $line = ['returned' => (object) $scenario($input->$name)];
+        } catch (PDOException $error) {
+            $line = ['error' => ['sqlstate' => $error->errorInfo[0] ?? null, 'message' => $error->getMessage()]];
+        } catch (Throwable $error) {
+            $line = ['error' => ['message' => $error->getMessage()]];
+        }
+        echo json(['scenario' => $name] + $line), "\n";
+    }
+}
