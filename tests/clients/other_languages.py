@@ -1,7 +1,7 @@
 """The clients in languages other than Python and JavaScript, as data for install.py and registry.py.
 
-In commands, {source} is the folder of the language's programs here and {build} the folder for what is built from them.
-The path of the scenario file follows the words of `run`.
+Commands are run in the folder of the language's programs; {build} is the folder for what is built from them. The path of
+the scenario file follows the words of `run`.
 """
 
 from dataclasses import dataclass
@@ -40,13 +40,13 @@ LANGUAGES = (
             Program(
                 "lib/pq",
                 ("{build}/pq",),
-                ("go", "build", "-o", "{build}/pq", "{source}/pq.go", "{source}/protocol.go"),
+                ("go", "build", "-o", "{build}/pq", "pq.go", "protocol.go"),
                 DEBIAN_GO,
             ),
             Program(
                 "pgx",
                 ("{build}/pgx",),
-                ("go", "build", "-o", "{build}/pgx", "{source}/pgx.go", "{source}/protocol.go"),
+                ("go", "build", "-o", "{build}/pgx", "pgx.go", "protocol.go"),
                 DEBIAN_GO,
             ),
         ),
@@ -58,29 +58,29 @@ LANGUAGES = (
             Program(
                 "JDBC",
                 ("java", "-cp", "{build}:" + JARS, "Jdbc"),
-                ("javac", "-cp", JARS, "-d", "{build}", "{source}/Jdbc.java"),
+                ("javac", "-cp", JARS, "-d", "{build}", "Jdbc.java"),
             ),
         ),
     ),
     Language(
         "perl",
         ("perl", "libdbi-perl", "libdbd-pg-perl"),
-        (Program("DBI", ("perl", "{source}/dbi.pl")),),
+        (Program("DBI", ("perl", "dbi.pl")),),
     ),
     Language(
         "php",
         ("php-cli", "php-pgsql", "php-illuminate-database"),
         (
-            Program("PDO", ("php", "{source}/pdo.php")),
-            Program("Eloquent", ("php", "{source}/eloquent.php")),
+            Program("PDO", ("php", "pdo.php")),
+            Program("Eloquent", ("php", "eloquent.php")),
         ),
     ),
     Language(
         "ruby",
         ("ruby", "ruby-pg", "ruby-activerecord"),
         (
-            Program("pg", ("ruby", "{source}/pg.rb")),
-            Program("ActiveRecord", ("ruby", "{source}/active_record.rb")),
+            Program("pg gem", ("ruby", "pg.rb")),
+            Program("Active Record", ("ruby", "active_record.rb")),
         ),
     ),
 )

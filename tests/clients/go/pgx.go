@@ -35,7 +35,7 @@ func main() {
 	check(err)
 	defer db.Close()
 
-	run([]scenario{
+	run("4", []scenario{
 		{"insert", func(input json.RawMessage) (interface{}, error) {
 			job := decode(input)
 			return scan(db.QueryRow(ctx, "insert into reactor.jobs (job_type, payload, tags) values ($1, $2, $3)"+allOfRow,

@@ -43,7 +43,7 @@ func main() {
 	check(err)
 	defer db.Close()
 
-	run([]scenario{
+	run("1", []scenario{
 		{"insert", func(input json.RawMessage) (interface{}, error) {
 			job := decode(input)
 			// JSON as a string: lib/pq sends a []byte as bytea.

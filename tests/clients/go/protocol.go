@@ -80,12 +80,13 @@ func placeholders(rows, columns int) string {
 	return strings.Join(groups, ", ")
 }
 
-func run(scenarios []scenario, describe func(error) returned) {
+func run(version string, scenarios []scenario, describe func(error) returned) {
 	text, err := os.ReadFile(os.Args[1])
 	check(err)
 	var inputs map[string]json.RawMessage
 	check(json.Unmarshal(text, &inputs))
 	output := json.NewEncoder(os.Stdout)
+	check(output.Encode(returned{"version": version}))
 	for _, s := range scenarios {
 		line := returned{"scenario": s.name}
 		if result, err := s.run(inputs[s.name]); err != nil {

@@ -22,6 +22,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.UUID;
+import org.postgresql.util.DriverInfo;
 import org.postgresql.util.PSQLException;
 
 public class Jdbc {
@@ -52,6 +53,7 @@ public class Jdbc {
         String url = "jdbc:postgresql://" + System.getenv("PGHOST") + ":" + System.getenv("PGPORT") + "/"
             + System.getenv("PGDATABASE");
         PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
+        out.println(JSON.writeValueAsString(Map.of("version", DriverInfo.DRIVER_VERSION)));
         JsonNode input = JSON.readTree(new File(arguments[0]));
         try (Connection db = DriverManager.getConnection(url, properties)) {
             for (Map.Entry<String, Scenario> scenario : new Jdbc(db).scenarios().entrySet()) {

@@ -164,6 +164,7 @@ $db = DBI->connect("dbi:Pg:dbname=$ENV{PGDATABASE}", undef, undef, {
     # Named prepared statements belong to one server session; behind pgbouncer the next one may be another.
     pg_server_prepare => $ENV{POOLED} ? 0 : 1,
 });
+print $json->encode({ version => "$DBD::Pg::VERSION" }), "\n";
 while (my ($name, $scenario) = splice @scenarios, 0, 2) {
     my $returned = eval { $scenario->($input->{$name}) };
     print $json->encode({

@@ -69,7 +69,7 @@ function row(Job $job): array
     return $job->refresh()->only(['id', 'pipeline_id', 'state', 'queue', 'tags', 'payload', 'created_at']);
 }
 
-run([
+run('8', [
     'insert' => fn ($in) => row(
         Job::create(['job_type' => $in->job_type, 'payload' => $in->payload, 'tags' => $in->tags])),
 

@@ -39,7 +39,7 @@ function row(array $job): array
     return ['payload' => json_decode($job['payload']), 'tags' => json_decode($job['tags'])] + $job;
 }
 
-run([
+run(phpversion('pdo_pgsql'), [
     'insert' => fn ($in) => row(fetch(
         'insert into reactor.jobs (job_type, payload, tags) values (:job_type, :payload, :tags)
             returning id, pipeline_id, state, queue, payload, to_json(tags) as tags, created_at',

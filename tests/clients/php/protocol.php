@@ -17,8 +17,9 @@ function json(array|object $value): string
 }
 
 /** @param array<string, callable(object): array> $scenarios */
-function run(array $scenarios): void
+function run(string $version, array $scenarios): void
 {
+    echo json(['version' => $version]), "\n";
     // Without `true` as the second argument: as arrays, {} and [] would be the same.
     $input = json_decode(file_get_contents($_SERVER['argv'][1]), flags: JSON_THROW_ON_ERROR);
     foreach ($scenarios as $name => $scenario) {

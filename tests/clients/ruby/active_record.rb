@@ -36,6 +36,7 @@ def row(job)
 end
 
 run(
+  ActiveRecord.version.to_s,
   insert: ->(input) { row(Job.create!(input)) },
   defaults: ->(input) { row(Job.create!(input)) },
   batch: lambda do |input|

@@ -28,6 +28,7 @@ def insert(job, returning: "id")
 end
 
 run(
+  PG::VERSION,
   insert: ->(input) { insert(input, returning: ROW) },
   defaults: ->(input) { insert(input, returning: ROW) },
   batch: lambda do |input|

@@ -5,7 +5,8 @@
 require "json"
 require "pg"
 
-def run(scenarios)
+def run(version, scenarios)
+  puts JSON.generate({version: version})
   input = JSON.parse(File.read(ARGV.fetch(0), encoding: "UTF-8"))
   scenarios.each do |name, scenario|
     line = begin
