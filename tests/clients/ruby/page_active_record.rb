@@ -10,6 +10,7 @@ class Job < ActiveRecord::Base
   enum state: %w[waiting pending running completed partial failed cancelled].to_h { |state| [state, state] }
 
   has_many :dependencies
+  has_many :predecessors, through: :dependencies
 
   # Producers may not update or delete.
   def readonly?
@@ -43,8 +44,9 @@ puts "batch #{ids.size}"
 
 extract, load = Job.transaction do
   extract = Job.create!(job_type: "extract", pipeline_id: SecureRandom.uuid)
-  load = Job.create!(job_type: "load", pipeline_id: extract.pipeline_id)
-  Dependency.create!(job: load, predecessor: extract)
+  load = Job.create!(job_type: "load", pipeline_id: extract.pipeline_id, predecessors: [extract])
+  report = Job.create!(job_type: "report", pipeline_id: extract.pipeline_id)
+  Dependency.create!(job: report, predecessor: load, needs: "finished")
   [extract, load]
 end
 puts "dag #{extract.id} #{load.id}"
@@ -54,7 +56,7 @@ puts "dag #{extract.id} #{load.id}"
   puts "#{job.outcome} #{job.id}" # created, then existing
 end
 
-ignored = Job.insert({job_type: "csv_ingest", idempotency_key: "upload-17"})
+ignored = Job.insert({job_type: "csv_ingest", idempotency_key: "upload-17"}, unique_by: :jobs_idempotency)
 puts "ignored #{ignored.length}" # 0: the key is taken
 
 begin
