@@ -19,8 +19,7 @@ class TextArray implements CastsAttributes
 {
     public function get($model, string $key, $value, array $attributes)
     {
-        preg_match_all('/"((?:[^"\\\\]|\\\\.)*)"|([^{},]+)/', $value ?? '', $matches, PREG_SET_ORDER);
-        return array_map(fn ($match) => $match[2] ?? stripslashes($match[1]), $matches);
+        return $value === null ? null : fromTextArray($value);
     }
 
     public function set($model, string $key, $value, array $attributes)

@@ -4,16 +4,18 @@
 
 declare(strict_types=1);
 
-/** A PostgreSQL array of texts, which PDO can't bind. */
-function textArray(array $texts): string
-{
-    return '{' . implode(',', array_map(fn ($text) => '"' . addcslashes($text, '"\\') . '"', $texts)) . '}';
-}
+require __DIR__ . '/text_array.php';
 
 /** A jsonb parameter. Objects stay objects: json_encode([]) would be a list, which is refused as a payload. */
 function json(array|object $value): string
 {
     return json_encode($value, JSON_THROW_ON_ERROR | JSON_UNESCAPED_UNICODE);
+}
+
+/** ORMs wrap the error of PDO. */
+function sqlState(?Throwable $error): ?string
+{
+    return $error instanceof PDOException ? $error->errorInfo[0] ?? null : ($error ? sqlState($error->getPrevious()) : null);
 }
 
 /** @param array<string, callable(object): array> $scenarios */
@@ -25,10 +27,8 @@ function run(string $version, array $scenarios): void
     foreach ($scenarios as $name => $scenario) {
         try {
             $line = ['returned' => (object) $scenario($input->$name)];
-        } catch (PDOException $error) {
-            $line = ['error' => ['sqlstate' => $error->errorInfo[0] ?? null, 'message' => $error->getMessage()]];
         } catch (Throwable $error) {
-            $line = ['error' => ['message' => $error->getMessage()]];
+            $line = ['error' => ['sqlstate' => sqlState($error), 'message' => $error->getMessage()]];
         }
         echo json(['scenario' => $name] + $line), "\n";
     }
