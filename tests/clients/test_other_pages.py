@@ -57,7 +57,17 @@ PAGES = [
     Page("ruby", "pg", "page_pg.rb", ("ruby",)),
     Page("ruby", "Rails", "page_active_record.rb", ("ruby",)),
 ]
-EVERY = pytest.mark.parametrize("page", [pytest.param(page, id=f"{page.language}-{page.section}") for page in PAGES])
+# These sections show parts of the suite's own programs.
+PARTS = [
+    Page("java", "JPA", "Jpa.java", ()),
+    Page("php", "Doctrine", "doctrine.php", ()),
+]
+
+
+def every(pages: list[Page]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("page", [pytest.param(page, id=f"{page.language}-{page.section}") for page in pages])
+
+
 # Debian has the libraries of Go as sources; modules would look for them on the network.
 GO = {"GOPATH": "/usr/share/gocode", "GO111MODULE": "off", "GOCACHE": str(BUILD / "go" / "cache")}
 
@@ -66,7 +76,7 @@ def unindented(code: str) -> str:
     return "\n".join(line.strip() for line in code.splitlines())
 
 
-@EVERY
+@every(PAGES + PARTS)
 def test_a_page_shows_the_code_of_its_program(page: Page) -> None:
     program = unindented((page.folder / page.source).read_text())
     shown = page.blocks()
@@ -99,7 +109,7 @@ def registry() -> Registry:
     return registry
 
 
-@EVERY
+@every(PAGES)
 async def test_the_program_of_a_page_runs(
     page: Page, producer: dict[str, str], running: Running, start_server: StartServer
 ) -> None:

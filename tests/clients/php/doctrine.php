@@ -102,7 +102,7 @@ Type::addType('timestamp_tz', Timestamp::class);
 #[MappedSuperclass]
 abstract class ProducerColumns
 {
-    // Not AUTO, which draws an id from the sequence and writes it.
+    // Not AUTO, which draws an id from the sequence.
     #[Id, Column(type: 'bigint'), GeneratedValue(strategy: 'IDENTITY')] public $id;
     #[Column] public ?string $job_type = null;
     #[Column(type: 'json_object')] public $payload;
