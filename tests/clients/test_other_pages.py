@@ -13,7 +13,7 @@ import pytest
 
 from reactor import Context, Job, Registry
 from reactor.database.connection import Connection
-from tests.clients.registry import BUILD, HERE
+from tests.clients.registry import BUILD, HERE, selected
 from tests.clients.routes import direct
 from tests.clients.run import PASSWORD, environment
 from tests.support.claim_loops import Running
@@ -62,14 +62,13 @@ PARTS = [
     Page("java", "JPA", "Jpa.java", ()),
     Page("php", "Doctrine", "doctrine.php", ()),
 ]
+# Debian has the libraries of Go as sources; modules would look for them on the network.
+GO = {"GOPATH": "/usr/share/gocode", "GO111MODULE": "off", "GOCACHE": str(BUILD / "go" / "cache")}
+CHOSEN = {client.language for client in selected(os.environ.get("REACTOR_TEST_CLIENTS", ""))}
 
 
 def every(pages: list[Page]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("page", [pytest.param(page, id=f"{page.language}-{page.section}") for page in pages])
-
-
-# Debian has the libraries of Go as sources; modules would look for them on the network.
-GO = {"GOPATH": "/usr/share/gocode", "GO111MODULE": "off", "GOCACHE": str(BUILD / "go" / "cache")}
 
 
 def unindented(code: str) -> str:
@@ -113,8 +112,8 @@ def registry() -> Registry:
 async def test_the_program_of_a_page_runs(
     page: Page, producer: dict[str, str], running: Running, start_server: StartServer
 ) -> None:
-    if not (page.build / ".made").exists() or not shutil.which(page.command[0]):
-        pytest.skip(f"{page.language}: its tools are not installed: make clients")
+    if page.language not in CHOSEN or not (page.build / ".made").exists() or not shutil.which(page.command[0]):
+        pytest.skip(f"{page.language}: not chosen, or its tools are not installed: make clients")
     server = await start_server()
     async with running():
         printed = await output(page, producer | GO | {"REACTOR_URL": server.address})
