@@ -86,7 +86,7 @@ func work(ctx context.Context, db *pgxpool.Pool) error {
 	_, err = db.Exec(ctx, "insert into reactor.jobs (job_type, idempotency_key) values ('csv_ingest', 'upload-17')")
 	var refusal *pgconn.PgError
 	if errors.As(err, &refusal) {
-		fmt.Println("refused", refusal.Code, refusal.ConstraintName) // 23505 jobs_idempotency
+		fmt.Println("refused", refusal.Code, refusal.ConstraintName) // 23505 jobs_idempotency_key_is_taken
 	}
 
 	return follow(ctx, os.Getenv("REACTOR_URL")+"/v1/pipelines/"+pipeline+"/events")

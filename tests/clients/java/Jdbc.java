@@ -203,7 +203,8 @@ public class Jdbc {
         return transaction(() -> {
             Map<String, Long> ids = new LinkedHashMap<>();
             try (PreparedStatement insert = db.prepareStatement(job)) {
-                for (Map.Entry<String, JsonNode> entry : (Iterable<Map.Entry<String, JsonNode>>) in.get("jobs")::fields) {
+                Iterable<Map.Entry<String, JsonNode>> jobs = in.get("jobs")::fields;
+                for (Map.Entry<String, JsonNode> entry : jobs) {
                     insert.setString(1, entry.getValue().get("job_type").asText());
                     insert.setObject(2, pipeline);
                     ids.put(entry.getKey(), first(insert));

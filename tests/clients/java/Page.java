@@ -127,7 +127,7 @@ public class Page {
                 event = line.substring(7);
             } else if (line.startsWith("data: ")) {
                 String state = JSON.readTree(line.substring(6)).path("state").asText();
-                System.out.println(event + " " + state); // snapshot, then job, step and pipeline; at last "end completed"
+                System.out.println(event + " " + state); // snapshot, then job, step, pipeline; at last "end completed"
             }
         }
     }

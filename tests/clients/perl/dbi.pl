@@ -46,7 +46,8 @@ my @scenarios = (
         my ($in) = @_;
         my @jobs = @{ $in->{jobs} };
         my $count = transaction(sub {
-            my $insert = $db->prepare('insert into reactor.jobs (job_type, payload, tags, priority) values (?, ?, ?, ?)');
+            my $insert = $db->prepare(
+                'insert into reactor.jobs (job_type, payload, tags, priority) values (?, ?, ?, ?)');
             my @rows = map { [$_->{job_type}, $json->encode($_->{payload}), $_->{tags}, $_->{priority}] } @jobs;
             return $insert->execute_for_fetch(sub { shift @rows });
         });

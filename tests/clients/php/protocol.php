@@ -15,7 +15,10 @@ function json(array|object $value): string
 /** ORMs wrap the error of PDO. */
 function sqlState(?Throwable $error): ?string
 {
-    return $error instanceof PDOException ? $error->errorInfo[0] ?? null : ($error ? sqlState($error->getPrevious()) : null);
+    if ($error instanceof PDOException) {
+        return $error->errorInfo[0] ?? null;
+    }
+    return $error === null ? null : sqlState($error->getPrevious());
 }
 
 /** @param array<string, callable(object): array> $scenarios */

@@ -56,7 +56,7 @@ puts "dag #{extract.id} #{load.id}"
   puts "#{job.outcome} #{job.id}" # created, then existing
 end
 
-ignored = Job.insert({job_type: "csv_ingest", idempotency_key: "upload-17"}, unique_by: :jobs_idempotency)
+ignored = Job.insert({job_type: "csv_ingest", idempotency_key: "upload-17"}, unique_by: %i[job_type idempotency_key])
 puts "ignored #{ignored.length}" # 0: the key is taken
 
 begin
