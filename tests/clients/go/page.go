@@ -41,7 +41,7 @@ func work(ctx context.Context, db *pgxpool.Pool) error {
 	}
 	fmt.Println("inserted", id, state)
 
-	// One round trip, and one transaction. (CopyFrom is refused: COPY does not work with row-level security.)
+	// One round trip, and one transaction.
 	batch := &pgx.Batch{}
 	for n := 0; n < 100; n++ {
 		payload := map[string]string{"file": fmt.Sprint(n, ".csv")}
@@ -51,6 +51,15 @@ func work(ctx context.Context, db *pgxpool.Pool) error {
 		return err
 	}
 	fmt.Println("batch", batch.Len())
+
+	_, err = db.CopyFrom(ctx, pgx.Identifier{"reactor", "new_jobs"}, []string{"job_type", "payload"},
+		pgx.CopyFromRows([][]interface{}{
+			{"csv_ingest", map[string]string{"file": "c.csv"}},
+			{"csv_ingest", map[string]string{"file": "d.csv"}},
+		}))
+	if err != nil {
+		return err
+	}
 
 	var pipeline string
 	err = db.BeginFunc(ctx, func(tx pgx.Tx) error {
