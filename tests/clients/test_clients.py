@@ -18,7 +18,7 @@ INPUT: dict[str, Any] = json.loads(SCENARIOS.read_text())
 CHOSEN = selected(os.environ.get("REACTOR_TEST_CLIENTS", ""))
 
 Runs = Callable[[Client, str], Run]
-Returned = Callable[[str], Any]
+Returned = Callable[..., Any]
 
 
 @pytest.fixture(scope="session")
@@ -115,8 +115,8 @@ def columns(job: dict[str, Any], names: Any) -> dict[str, Any]:
 
 def given(job: dict[str, Any]) -> dict[str, Any]:
     """The producer's columns of the row that this input must make."""
-    row = DEFAULTS | job
-    return row | {"run_after": row["run_after"] and datetime.fromisoformat(row["run_after"])}
+    time = job.get("run_after")
+    return DEFAULTS | job | {"run_after": time and datetime.fromisoformat(time)}
 
 
 def check_row(job: dict[str, Any], expected: dict[str, Any]) -> None:

@@ -124,12 +124,9 @@ class Client:
         return {}
 
     async def ignore_conflict(self, job: dict[str, Any]) -> dict[str, Any]:
-        for _ in range(2):
-            status = await self.connection.execute(
-                "insert into reactor.jobs (job_type, idempotency_key) values ($1, $2) on conflict do nothing",
-                job["job_type"],
-                job["idempotency_key"],
-            )
+        statement = "insert into reactor.jobs (job_type, idempotency_key) values ($1, $2) on conflict do nothing"
+        await self.connection.execute(statement, job["job_type"], job["idempotency_key"])
+        status = await self.connection.execute(statement, job["job_type"], job["idempotency_key"])
         return {"created": int(status.removeprefix("INSERT 0 "))}
 
     async def rollback(self, job: dict[str, Any]) -> dict[str, Any]:
