@@ -81,9 +81,8 @@ def selected(wish: str) -> list[Client]:
         return CLIENTS
     if not wish:
         return [client for client in CLIENTS if client.locked]
-    words = set(wish.split(","))
-    found = [client for client in CLIENTS if words & {client.name, client.language}]
-    unknown = words - {word for client in found for word in (client.name, client.language)}
-    if unknown:
-        raise ValueError(f"there is no client {', '.join(sorted(unknown))}")
-    return found
+    words = [word.strip() for word in wish.split(",")]
+    known = {word for client in CLIENTS for word in (client.name, client.language)}
+    if unknown := [word for word in words if word not in known]:
+        raise ValueError(f"there is no client {', '.join(unknown)}: only {', '.join(sorted(known))}")
+    return [client for client in CLIENTS if client.name in words or client.language in words]

@@ -65,7 +65,7 @@ async def run_client(client: Client, route: str, databases: Databases) -> Run:
                 reached = direct(url) if route == "direct" else pgbouncer(url, folder, login, PASSWORD)
                 async with reached as (host, port):
                     database = await owner.fetchval("select current_database()")
-                    settings = _environment(host, port, login, database) | {"OTHERS_JOB": str(others_job)}
+                    settings = environment(host, port, login, database) | {"OTHERS_JOB": str(others_job)}
                     if route == "pgbouncer":
                         settings["POOLED"] = "1"
                     exit_code, output, errors = await _run(client, settings)
@@ -100,7 +100,7 @@ async def _insert_as_another(owner: Any) -> int:
     return job
 
 
-def _environment(host: str, port: int, user: str, database: str) -> dict[str, str]:
+def environment(host: str, port: int, user: str, database: str) -> dict[str, str]:
     return {
         "PGHOST": host,
         "PGPORT": str(port),
