@@ -21,9 +21,17 @@ class CanNot(Exception):
     """A tool is missing, or did not do its work."""
 
 
-def run(*command: str | Path, cwd: Path | None = None) -> None:
+def run(*command: str | Path, cwd: Path | None = None, **environment: str) -> None:
     try:
-        done = subprocess.run(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        done = subprocess.run(
+            command,
+            cwd=cwd,
+            env=os.environ | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
     except OSError as error:
         raise CanNot(f"{command[0]}: {error.strerror}") from error
     if done.returncode != 0:
@@ -63,21 +71,31 @@ def python(source: Path, build: Path) -> None:
 
 def node(source: Path, build: Path) -> None:
     debian(["nodejs", "npm"], ["node", "npm"])
-    for name in ("package.json", "package-lock.json"):
-        if not (source / name).exists():
-            raise CanNot(f"there is no {name}")
-        shutil.copy(source / name, build)
-    run("npm", "ci", "--loglevel", "error", "--no-progress", "--no-audit", "--no-fund", cwd=build)
+    for file in (HERE.parent.parent / ".npmrc", source / "package.json", source / "package-lock.json"):
+        shutil.copy(file, build)
+    run("npm", "ci", "--ignore-scripts", "--loglevel", "error", "--no-progress", "--no-audit", "--no-fund", cwd=build)
+    # Modules are looked for beside the program that imports them.
+    link = source / "node_modules"
+    link.unlink(missing_ok=True)
+    link.symlink_to(os.path.relpath(build / "node_modules", source))
+    # Prisma's command line downloads a program for migrations unless it is given one; `generate` never starts it.
+    prisma = build / "node_modules" / ".bin" / "prisma"
+    run(prisma, "generate", "--schema", "models/schema.prisma", cwd=source, PRISMA_SCHEMA_ENGINE_BINARY="/bin/true")
 
 
 def java(source: Path, build: Path) -> None:
-    debian(["default-jdk-headless", "libpostgresql-jdbc-java"], [])
-    shutil.copy("/usr/share/java/postgresql.jar", build)
+    debian(["default-jdk-headless", "libpostgresql-jdbc-java", "libjackson2-databind-java"])
+    for jar in ("postgresql", "jackson-databind", "jackson-core", "jackson-annotations"):
+        shutil.copy(f"/usr/share/java/{jar}.jar", build)
+    run("javac", "-cp", f"{build}/*", "-d", build, source / "Jdbc.java")
 
 
 def go(source: Path, build: Path) -> None:
-    debian(["golang-go"], ["go"])
-    raise CanNot("its programs are not written yet")
+    debian(["golang-go", "golang-github-lib-pq-dev", "golang-github-jackc-pgx-v4-dev"])
+    for name in ("pq", "pgx"):
+        program = ("go", "build", "-o", build / name, source / f"{name}.go", source / "protocol.go")
+        # Debian has the libraries as sources; modules would look for them on the network.
+        run(*program, GOPATH="/usr/share/gocode", GO111MODULE="off", GOFLAGS="-trimpath", GOCACHE=f"{build}/cache")
 
 
 def ruby(source: Path, build: Path) -> None:
@@ -85,11 +103,11 @@ def ruby(source: Path, build: Path) -> None:
 
 
 def php(source: Path, build: Path) -> None:
-    debian(["php-cli", "php-pgsql"])
+    debian(["php-cli", "php-pgsql", "php-illuminate-database"])
 
 
 def perl(source: Path, build: Path) -> None:
-    debian(["libdbd-pg-perl"])
+    debian(["libdbi-perl", "libdbd-pg-perl"])
 
 
 LANGUAGES: dict[str, Callable[[Path, Path], None]] = {
@@ -102,7 +120,7 @@ LANGUAGES: dict[str, Callable[[Path, Path], None]] = {
     "perl": perl,
 }
 # What the programs are made from: when one of these changes, the language is installed again.
-INPUTS = ("*.lock", "*lock.json", "package.json", "schema.prisma", "go.*")
+INPUTS = ("*.lock", "*.json", "models/*.prisma", "*.go", "*.java")
 
 
 def install(language: str) -> str:
@@ -126,7 +144,7 @@ def main(languages: Sequence[str]) -> int:
     for language in languages or LANGUAGES:
         try:
             print(f"{language}: {install(language)}", flush=True)
-        except CanNot as reason:
+        except (CanNot, OSError) as reason:
             print(f"{language}: not installed: {reason}", flush=True)
             failed += 1
     # Asked for everything, a machine installs what it can.
