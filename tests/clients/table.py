@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-from tests.clients.registry import CLIENTS
+from tests.clients.registry import CLIENTS, Client
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "clients" / "README.md"
 BEGIN, END = "<!-- results: written by `make clients` -->\n", "<!-- end of the results -->\n"
@@ -72,16 +72,16 @@ def cell(results: list[Result], notes: Notes) -> str:
     reasons = {f"`{result.scenario}`: {result.outcome}" for result in results if result.outcome != "passed"}
     marks = " ".join(sorted(map(notes.add, sorted(reasons))))
     passed = any(result.outcome == "passed" for result in results)
-    return f"{'yes' if passed else 'no'} {marks}".strip()
+    return f"{'yes' if passed else '-'} {marks}".strip()
 
 
-def row(results: list[Result], notes: Notes) -> str:
+def row(client: Client, results: list[Result], notes: Notes) -> list[str]:
+    if not results:
+        return [client.language, client.name, "not run"]
     by_group = [[one for one in results if one.scenario in scenarios] for scenarios in GROUPS.values()]
-    everything = [[one for one in results if one.route == route] for route in ROUTES]
-    routes = ["" if not some else "**fails**" if any(one.outcome == "failed" for one in some) else "yes"
-              for some in everything]  # fmt: skip
-    name = f"{results[0].client} {results[0].version}".strip()
-    return f"| {' | '.join([name, *(cell(group, notes) for group in by_group), *routes])} |\n"
+    by_route = [[one.outcome for one in results if one.route == route] for route in ROUTES]
+    routes = ["**fails**" if "failed" in outcomes else "yes" if outcomes else "not run" for outcomes in by_route]
+    return [client.language, client.name, results[0].version, *(cell(group, notes) for group in by_group), *routes]
 
 
 def table(results: list[Result]) -> str:
@@ -89,15 +89,10 @@ def table(results: list[Result]) -> str:
     for result in results:
         by_client[result.client].append(result)
     notes = Notes()
-    head = ["client", *GROUPS, *ROUTES]
-    rows = [
-        row(by_client[client.name], notes)
-        if client.name in by_client
-        else f"| {client.name} | not run {'| ' * (len(head) - 1)}\n"
-        for client in CLIENTS
-    ]
-    lines = [f"| {' | '.join(head)} |\n", f"|{' --- |' * len(head)}\n", *rows, "\n"]
-    return "".join(lines) + "".join(f"{number}. {text}\n" for number, text in enumerate(notes.texts, start=1))
+    head = ["language", "client", "version", *GROUPS, *ROUTES]
+    rows = [head, ["---"] * len(head), *(row(client, by_client[client.name], notes) for client in CLIENTS)]
+    lines = [f"| {' | '.join(cells + [''] * (len(head) - len(cells)))} |\n" for cells in rows]
+    return "".join([*lines, "\n", *(f"{number}. {text}\n" for number, text in enumerate(notes.texts, start=1))])
 
 
 def main() -> None:

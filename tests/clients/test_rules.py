@@ -46,7 +46,8 @@ async def producer(connection: Connection) -> AsyncIterator[Connection]:
 async def test_logins_that_insert_as_one_role_see_each_others_jobs(logins: list[Connection]) -> None:
     web, batch = logins
     job = await web.fetchrow("insert into reactor.jobs (job_type) values ('bill') returning id, created_by")
-    assert job and job["created_by"] == "billing"
+    assert job
+    assert job["created_by"] == "billing"
     assert await batch.fetchval("select job_type from reactor.jobs where id = $1", job["id"]) == "bill"
 
 
