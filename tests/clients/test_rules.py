@@ -59,6 +59,21 @@ async def test_the_last_id_can_be_asked_for(producer: Connection) -> None:
     assert await producer.fetchval(sequence) == job_id
 
 
+async def test_what_a_producer_writes_to_the_engines_columns_is_ignored(producer: Connection) -> None:
+    plain = await producer.fetchrow("insert into reactor.jobs (job_type) values ('x') returning *")
+    written = await producer.fetchrow(
+        "insert into reactor.jobs (job_type, state, attempts, created_at, created_by, result, error, locked_by, "
+        "finished_at, is_current, parked, waiting_on, parent_id) "
+        "values ('x', 'completed', 3, '2001-01-01', 'postgres', '1', 'e', 'pod', '2001-01-01', true, true, 2, 1) "
+        "returning *"
+    )
+    assert plain
+    assert written
+    own = {"id", "pipeline_id", "changed_xid", "inserted_xid", "created_at"}
+    assert [name for name, value in plain.items() if name not in own and value != written[name]] == []
+    assert written["created_at"] > plain["created_at"]
+
+
 async def test_a_payload_of_json_null_is_refused(producer: Connection) -> None:
     with pytest.raises(asyncpg.CheckViolationError, match="object"):
         await producer.execute("insert into reactor.jobs (job_type, payload) values ('x', 'null')")

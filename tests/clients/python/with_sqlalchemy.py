@@ -6,7 +6,7 @@ from typing import Any, Self
 from uuid import UUID
 
 from scenarios import Skipped, main
-from sqlalchemy import BigInteger, Text, Uuid, bindparam, column, create_engine, func, inspect, select, text
+from sqlalchemy import BigInteger, Text, Uuid, bindparam, column, create_engine, func, inspect, null, select, text
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, insert
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
@@ -123,8 +123,9 @@ def bound(given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def every_attribute() -> dict[str, None]:
-    return {name: None for name in inspect(Job).columns.keys() if name != "id"}  # noqa: SIM118 (not a dict)
+def every_attribute() -> dict[str, Any]:
+    """SQLAlchemy leaves out None where the database has a default; null() it writes."""
+    return {name: null() for name in inspect(Job).columns.keys() if name != "id"}  # noqa: SIM118 (not a dict)
 
 
 def submit_call(given: dict[str, Any]) -> Any:
