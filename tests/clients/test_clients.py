@@ -212,7 +212,7 @@ def test_a_client_calls_submit(run: Run, returned: Returned) -> None:
 def test_a_client_gets_the_error_of_a_conflict(run: Run, returned: Returned) -> None:
     error = returned("conflict", key="error")
     assert error.get("sqlstate") in (None, "", "23505")
-    assert error.get("constraint") in (None, "", "jobs_idempotency")
+    assert error.get("constraint") in (None, "", "jobs_idempotency_key_is_taken")
     # Some libraries hide both behind an error of their own.
     assert error.get("sqlstate") or error.get("constraint") or "unique" in error["message"].lower(), error
     run.job("conflict")

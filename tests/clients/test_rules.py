@@ -93,9 +93,14 @@ async def test_a_conflict_target_is_refused(producer: Connection) -> None:
         )
 
 
-async def test_copy_is_refused(producer: Connection) -> None:
+async def test_copy_goes_to_the_view_of_new_jobs(producer: Connection) -> None:
+    async def copy(table: str) -> None:
+        await producer.copy_records_to_table(table, schema_name="reactor", columns=["job_type"], records=[("x",)])
+
     with pytest.raises(asyncpg.FeatureNotSupportedError, match="row-level security"):
-        await producer.copy_records_to_table("jobs", schema_name="reactor", columns=["job_type"], records=[("x",)])
+        await copy("jobs")
+    await copy("new_jobs")
+    assert await producer.fetchval("select queue from reactor.jobs") == "default"
 
 
 async def test_the_states_of_all_jobs_are_visible(connection: Connection, producer: Connection) -> None:

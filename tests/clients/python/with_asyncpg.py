@@ -46,12 +46,16 @@ class Client:
         return await self._one("insert into reactor.jobs (job_type) values ($1) returning *", job["job_type"])
 
     async def batch(self, given: dict[str, Any]) -> dict[str, Any]:
-        jobs = given["jobs"]
+        """Half of them by each of the two idioms."""
+        jobs = [(job["job_type"], job["payload"], job["tags"], job["priority"]) for job in given["jobs"]]
         rows = await self.connection.fetchmany(
             "insert into reactor.jobs (job_type, payload, tags, priority) values ($1, $2, $3, $4) returning id",
-            [(job["job_type"], job["payload"], job["tags"], job["priority"]) for job in jobs],
+            jobs[:50],
         )
-        return {"count": len(rows), "ids": [row["id"] for row in rows]}
+        status = await self.connection.copy_records_to_table(
+            "new_jobs", schema_name="reactor", columns=["job_type", "payload", "tags", "priority"], records=jobs[50:]
+        )
+        return {"count": len(rows) + int(status.removeprefix("COPY "))}
 
     async def bind(self, job: dict[str, Any]) -> dict[str, Any]:
         values = job | {
