@@ -122,6 +122,9 @@ LANGUAGES: dict[str, Callable[[Path, Path], None]] = {
 # What the programs are made from: when one of these changes, the language is installed again.
 INPUTS = ("*.lock", "*.json", "models/*.prisma", "*.go", "*.java")
 
+# What is made outside of build/, and may be missing beside a complete build.
+OUTSIDE = {"node": HERE / "node" / "node_modules"}
+
 
 def install(language: str) -> str:
     """Returns what happened, in one line. Raises CanNot."""
@@ -129,7 +132,7 @@ def install(language: str) -> str:
     inputs = [Path(__file__), *sorted(path for pattern in INPUTS for path in source.glob(pattern))]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in inputs)).hexdigest()
     made = build / ".made"
-    if made.exists() and made.read_text() == digest:
+    if made.exists() and made.read_text() == digest and OUTSIDE.get(language, made).exists():
         return "is installed"
     shutil.rmtree(build, ignore_errors=True)
     build.mkdir(parents=True)
