@@ -84,10 +84,11 @@ def node(source: Path, build: Path) -> None:
 
 
 def java(source: Path, build: Path) -> None:
-    debian(["default-jdk-headless", "libpostgresql-jdbc-java", "libjackson2-databind-java"])
-    for jar in ("postgresql", "jackson-databind", "jackson-core", "jackson-annotations"):
+    debian(["default-jdk-headless", "libpostgresql-jdbc-java", "libjackson2-databind-java", "libeclipselink-java"])
+    jackson = ("jackson-databind", "jackson-core", "jackson-annotations")
+    for jar in ("postgresql", "eclipselink", "eclipselink-jpa-2.1-spec", *jackson):
         shutil.copy(f"/usr/share/java/{jar}.jar", build)
-    run("javac", "-cp", f"{build}/*", "-d", build, source / "Jdbc.java")
+    run("javac", "-cp", f"{build}/*", "-d", build, source / "Jdbc.java", source / "Jpa.java")
 
 
 def go(source: Path, build: Path) -> None:
@@ -103,7 +104,7 @@ def ruby(source: Path, build: Path) -> None:
 
 
 def php(source: Path, build: Path) -> None:
-    debian(["php-cli", "php-pgsql", "php-illuminate-database"])
+    debian(["php-cli", "php-pgsql", "php-illuminate-database", "php-doctrine-orm", "php-symfony-cache"])
 
 
 def perl(source: Path, build: Path) -> None:

@@ -66,12 +66,14 @@ CLIENTS = [
     Client("Drizzle", "node", ("node", "drizzle.mjs"), RETURNED),
     Client("Prisma", "node", ("node", "prisma.mjs"), RETURNED),
     Client("JDBC", "java", ("java", "-cp", "{build}:{build}/*", "Jdbc")),
+    Client("JPA, EclipseLink", "java", ("java", "-cp", "{build}:.:{build}/*", "Jpa")),
     Client("pgx", "go", ("{build}/pgx",)),
     Client("lib/pq", "go", ("{build}/pq",)),
     Client("ruby-pg", "ruby", ("ruby", "pg.rb")),
     Client("Active Record", "ruby", ("ruby", "active_record.rb")),
     Client("PDO", "php", ("php", "pdo.php")),
     Client("Eloquent", "php", ("php", "eloquent.php")),
+    Client("Doctrine", "php", ("php", "doctrine.php")),
     Client("DBI", "perl", ("perl", "dbi.pl")),
 ]
 
