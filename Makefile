@@ -59,7 +59,7 @@ check: venv check-page
 NODE := $(shell command -v node 2>/dev/null)
 NPM := $(shell command -v npm 2>/dev/null)
 NODE_TOOLS := $(if $(NODE),$(if $(NPM),node_modules/.made))
-PAGE := 'http/reactor_http/page/*.{js,ts,css,html}'
+PAGE := 'http/reactor_http/page/*.{js,ts,css,html}' 'tests/clients/node/**/*.mjs'
 
 node_modules/.made: package-lock.json
 	@npm ci --loglevel error --no-progress >/dev/null

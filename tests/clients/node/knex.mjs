@@ -48,7 +48,9 @@ const scenarios = {
         ids[name] = created.id;
       }
       await trx("reactor.dependencies")
-        .insert(dependencies.map(({ job, depends_on, needs }) => ({ job_id: ids[job], depends_on: ids[depends_on], needs })))
+        .insert(
+          dependencies.map(({ job, depends_on, needs }) => ({ job_id: ids[job], depends_on: ids[depends_on], needs })),
+        )
         .returning("*");
     });
     return { ids: Object.fromEntries(Object.entries(ids).map(([name, id]) => [name, Number(id)])) };

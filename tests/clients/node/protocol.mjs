@@ -4,7 +4,7 @@
 //   mkdir -p build/clients/node && cp .npmrc tests/clients/node/package*.json build/clients/node
 //   npm ci --ignore-scripts --prefix build/clients/node
 //   ln -sfn ../../../build/clients/node/node_modules tests/clients/node/node_modules
-//   cd tests/clients/node && PRISMA_SCHEMA_ENGINE_BINARY=/bin/true node_modules/.bin/prisma generate
+//   cd tests/clients/node && PRISMA_SCHEMA_ENGINE_BINARY=/bin/true node_modules/.bin/prisma generate --schema models/schema.prisma
 // Prisma's command line downloads a program for migrations unless it is given one; `generate` never starts it.
 import { readFileSync } from "node:fs";
 
@@ -17,7 +17,10 @@ export async function run(library, scenarios, describe) {
   print({ version: JSON.parse(manifest).version });
   const input = JSON.parse(readFileSync(process.argv[2], "utf8"));
   for (const [scenario, given] of Object.entries(input)) {
-    if (!(scenario in scenarios)) continue;
+    if (scenario === "last_id") {
+      print({ scenario, skipped: "the insert itself returns the id" });
+      continue;
+    }
     try {
       print({ scenario, returned: await scenarios[scenario](given) });
     } catch (error) {

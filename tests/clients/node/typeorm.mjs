@@ -100,15 +100,7 @@ const scenarios = {
       database.query(
         `select * from reactor.submit(job_type => $1, payload => $2, idempotency_key => $3, tags => $4,
            timeout_seconds => $5, max_attempts => $6, priority => $7)`,
-        [
-          job.job_type,
-          job.payload,
-          job.idempotency_key,
-          job.tags,
-          job.timeout_seconds,
-          job.max_attempts,
-          job.priority,
-        ],
+        [job.job_type, job.payload, job.idempotency_key, job.tags, job.timeout_seconds, job.max_attempts, job.priority],
       );
     const rows = [...(await submit()), ...(await submit())];
     return { outcomes: rows.map((row) => row.outcome), ids: rows.map((row) => Number(row.id)) };
