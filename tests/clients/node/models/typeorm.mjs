@@ -9,7 +9,7 @@ export const Job = new EntitySchema({
   schema: "reactor",
   tableName: "jobs",
   columns: {
-    id: { type: "bigint", primary: true, generated: "identity", generatedIdentity: "ALWAYS" },
+    id: { type: "bigint", primary: true, generated: "increment" },
     jobType: { type: "text", name: "job_type" },
     payload: { type: "jsonb", ...fromDatabase },
     pipelineId: { type: "uuid", name: "pipeline_id", ...fromDatabase },
