@@ -111,4 +111,4 @@ lock:
 	  --custom-compile-command 'make lock' --extra embedded --extra fast --group dev pyproject.toml -c requirements.lock -o requirements-dev.lock $(UPGRADE)
 
 clean:
-	rm -rf $(VENV) node_modules build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) node_modules tests/clients/node/node_modules build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
