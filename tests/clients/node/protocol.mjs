@@ -1,11 +1,11 @@
 // Runs the scenarios of the file that is the program's argument, and prints one line of JSON for each.
 //
-// Modules are found through the link node_modules in this folder, which leads to build/clients/node/node_modules:
-//   mkdir -p build/clients/node && cp .npmrc tests/clients/node/package*.json build/clients/node
+// Its modules are installed outside this folder, and found through a link (in the root of the repository):
+//   mkdir -p build/clients/node && cp tests/clients/node/package*.json build/clients/node
 //   npm ci --ignore-scripts --prefix build/clients/node
 //   ln -sfn ../../../build/clients/node/node_modules tests/clients/node/node_modules
-//   cd tests/clients/node && PRISMA_SCHEMA_ENGINE_BINARY=/bin/true node_modules/.bin/prisma generate --schema models/schema.prisma
-// Prisma's command line downloads a program for migrations unless it is given one; `generate` never starts it.
+//   cd tests/clients/node && PRISMA_SCHEMA_ENGINE_BINARY=/bin/true npx prisma generate --schema models/schema.prisma
+// The variable keeps Prisma from downloading its engine for migrations, which `generate` does not start.
 import { readFileSync } from "node:fs";
 
 export const pooled = process.env.POOLED === "1";
