@@ -11,16 +11,19 @@ NAME ?=
 ARGS ?=
 # Number of parallel tests; 0 for a debugger. Many tests mostly wait, so it may exceed the number of cores.
 JOBS ?= 4
+# The languages of `make clients`, e.g. make clients CLIENTS=python,node (unset: all)
+CLIENTS ?=
 # The embedded PostgreSQL to test on, e.g. make test PG=16 (unset: see CONTRIBUTING.md)
 PG ?=
 
-.PHONY: help venv run test check check-page chaos bench screenshots format format-page migration lock clean
+.PHONY: help venv run test check check-page clients chaos bench screenshots format format-page migration lock clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make run      start PostgreSQL and reactor on this machine; Ctrl-C stops them'
 	@echo 'make test     run the tests against a real PostgreSQL (PG=16 or PG=18: its version; ARGS="-k word": a selection)'
 	@echo 'make check    formatting, lint, types, import rules; the page too, where Node is installed'
+	@echo 'make clients  install the client libraries of other languages, and test each of them (CLIENTS=python,node: these)'
 	@echo 'make chaos    kill pods 200 times while pipelines run, and race 1,000 fan-ins (about 5 minutes)'
 	@echo 'make bench    measure inserts, claims, drains and streams (about 15 minutes on an idle machine)'
 	@echo 'make screenshots   create docs/images from a real run (needs Chromium)'
@@ -75,6 +78,15 @@ else
 	@echo 'The page is not checked: node and npm are missing (apt-get install nodejs npm).'
 endif
 
+comma := ,
+# The table shows failures too, so it is written in any case, unless only some clients ran.
+clients: venv
+	@$(IN) tests/clients/install.py $(subst $(comma), ,$(CLIENTS))
+	@mkdir -p build/clients
+	@REACTOR_TEST_CLIENTS='$(or $(CLIENTS),all)' REACTOR_TEST_PG=$(PG) $(IN) -m pytest -n $(JOBS) --dist loadgroup \
+	  --junitxml build/clients/results.xml tests/clients $(ARGS); \
+	  status=$$?; $(if $(CLIENTS),,$(IN) -m tests.clients.table build/clients/results.xml;) exit $$status
+
 chaos: venv
 	@REACTOR_TEST_CHAOS_KILLS=200 $(IN) -m pytest tests/guarantees/test_chaos.py -s --timeout 1800 $(ARGS)
 	@REACTOR_TEST_RACES=1000 $(IN) -m pytest tests/schema/test_dependencies.py -k at_once --timeout 1800 $(ARGS)
@@ -109,6 +121,8 @@ lock:
 	  --custom-compile-command 'make lock' --group build pyproject.toml -o requirements.lock $(UPGRADE)
 	build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --custom-compile-command 'make lock' --extra embedded --extra fast --group dev pyproject.toml -c requirements.lock -o requirements-dev.lock $(UPGRADE)
+	build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --custom-compile-command 'make lock' tests/clients/python/requirements.in -o tests/clients/python/requirements.lock $(UPGRADE)
 
 clean:
 	rm -rf $(VENV) node_modules tests/clients/node/node_modules build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
