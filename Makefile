@@ -62,7 +62,7 @@ check: venv check-page
 NODE := $(shell command -v node 2>/dev/null)
 NPM := $(shell command -v npm 2>/dev/null)
 NODE_TOOLS := $(if $(NODE),$(if $(NPM),node_modules/.made))
-PAGE := 'http/reactor_http/page/*.{js,ts,css,html}'
+PAGE := 'http/reactor_http/page/*.{js,ts,css,html}' 'tests/clients/node/**/*.mjs'
 
 node_modules/.made: package-lock.json
 	@npm ci --loglevel error --no-progress >/dev/null
@@ -125,4 +125,4 @@ lock:
 	  --custom-compile-command 'make lock' tests/clients/python/requirements.in -o tests/clients/python/requirements.lock $(UPGRADE)
 
 clean:
-	rm -rf $(VENV) node_modules build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) node_modules tests/clients/node/node_modules build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

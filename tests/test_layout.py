@@ -136,8 +136,9 @@ def test_lock_files_have_hashes_and_no_urls(name: str) -> None:
     assert len(packages) == len(re.findall(r"^[a-zA-Z0-9]", text, re.MULTILINE))
 
 
-def test_the_pages_lock_file_has_a_hash_for_every_package_and_no_registry() -> None:
-    packages = json.loads((ROOT / "package-lock.json").read_text())["packages"]
+@pytest.mark.parametrize("name", ["package-lock.json", "tests/clients/node/package-lock.json"])
+def test_lock_files_of_npm_have_a_hash_for_every_package_and_no_registry(name: str) -> None:
+    packages = json.loads((ROOT / name).read_text())["packages"]
     installed = [package for path, package in packages.items() if path]
     assert installed
     assert all("integrity" in package and "resolved" not in package for package in installed)

@@ -24,6 +24,8 @@ class Client:
     """By scenario: what the library can't do, and why."""
     locked: bool = False
     """Its library is in requirements-dev.lock, so that `make test` runs it."""
+    needs: tuple[str, str] | None = None
+    """A file of build/clients/<language> that is not there on every machine, and what to say then."""
 
     @property
     def source(self) -> Path:
@@ -43,12 +45,18 @@ class Client:
             return f"{self.language}: its tools are not installed: make clients"
         if not shutil.which(self.arguments[0], path=f"{self.source}{os.pathsep}{os.environ['PATH']}"):
             return f"there is no {self.arguments[0]}: make clients"
+        if self.needs and not (self.build / self.needs[0]).exists():
+            return self.needs[1]
         return None
 
 
 # The id comes with the insert.
 RETURNED = {"last_id": "the insert itself returns the id"}
 BUILT_PYTHON = "{build}/bin/python"
+PRISMA = (
+    "node_modules/.prisma/client",
+    "Prisma's client is not generated: that needs Node 20 (rm -r build/clients/node)",
+)
 
 CLIENTS = [
     Client("asyncpg", "python", (sys.executable, "with_asyncpg.py"), RETURNED, locked=True),
@@ -64,7 +72,7 @@ CLIENTS = [
     Client("Sequelize", "node", ("node", "sequelize.mjs"), RETURNED),
     Client("TypeORM", "node", ("node", "typeorm.mjs"), RETURNED),
     Client("Drizzle", "node", ("node", "drizzle.mjs"), RETURNED),
-    Client("Prisma", "node", ("node", "prisma.mjs"), RETURNED),
+    Client("Prisma", "node", ("node", "prisma.mjs"), RETURNED, needs=PRISMA),
     Client("JDBC", "java", ("java", "-cp", "{build}:{build}/*", "Jdbc")),
     Client("JPA, EclipseLink", "java", ("java", "-cp", "{build}:.:{build}/*", "Jpa")),
     Client("pgx", "go", ("{build}/pgx",)),
