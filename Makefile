@@ -121,8 +121,10 @@ lock:
 	  --custom-compile-command 'make lock' --group build pyproject.toml -o requirements.lock $(UPGRADE)
 	build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --custom-compile-command 'make lock' --extra embedded --extra fast --group dev pyproject.toml -c requirements.lock -o requirements-dev.lock $(UPGRADE)
-	build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --custom-compile-command 'make lock' tests/clients/python/requirements.in -o tests/clients/python/requirements.lock $(UPGRADE)
+	for name in python streams generated; do \
+	  build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	    --custom-compile-command 'make lock' tests/clients/$$name/requirements.in -o tests/clients/$$name/requirements.lock $(UPGRADE); \
+	done
 
 clean:
 	rm -rf $(VENV) node_modules tests/clients/node/node_modules build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

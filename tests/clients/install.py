@@ -69,11 +69,21 @@ def python(source: Path, build: Path) -> None:
     run(*pip, "--require-hashes", "-r", source / "requirements.lock")
 
 
-def node(source: Path, build: Path) -> None:
+def npm_packages(source: Path, build: Path) -> None:
     debian(["nodejs", "npm"], ["node", "npm"])
     for file in (HERE.parent.parent / ".npmrc", source / "package.json", source / "package-lock.json"):
         shutil.copy(file, build)
     run("npm", "ci", "--ignore-scripts", "--loglevel", "error", "--no-progress", "--no-audit", "--no-fund", cwd=build)
+
+
+def both(source: Path, build: Path) -> None:
+    """The clients of streams, and the generators of clients: in Python and in Node."""
+    python(source, build / "venv")
+    npm_packages(source, build)
+
+
+def node(source: Path, build: Path) -> None:
+    npm_packages(source, build)
     # Modules are looked for beside the program that imports them.
     link = source / "node_modules"
     link.unlink(missing_ok=True)
@@ -122,6 +132,8 @@ LANGUAGES: dict[str, Callable[[Path, Path], None]] = {
     "ruby": ruby,
     "php": php,
     "perl": perl,
+    "streams": both,
+    "generated": both,
 }
 # What the programs are made from: when one of these changes, the language is installed again.
 INPUTS = ("*.lock", "*.json", "models/*.prisma", "*.go", "*.java")
@@ -130,19 +142,27 @@ INPUTS = ("*.lock", "*.json", "models/*.prisma", "*.go", "*.java")
 OUTSIDE = {"node": HERE / "node" / "node_modules"}
 
 
+def is_installed(language: str) -> bool:
+    """As its inputs are now."""
+    made = BUILD / language / ".made"
+    return made.exists() and made.read_text() == _digest(language) and OUTSIDE.get(language, made).exists()
+
+
+def _digest(language: str) -> str:
+    inputs = [Path(__file__), *sorted(path for pattern in INPUTS for path in (HERE / language).glob(pattern))]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in inputs)).hexdigest()
+
+
 def install(language: str) -> str:
     """Returns what happened, in one line. Raises CanNot."""
-    source, build = HERE / language, BUILD / language
-    inputs = [Path(__file__), *sorted(path for pattern in INPUTS for path in source.glob(pattern))]
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in inputs)).hexdigest()
-    made = build / ".made"
-    if made.exists() and made.read_text() == digest and OUTSIDE.get(language, made).exists():
+    if is_installed(language):
         return "is installed"
+    source, build = HERE / language, BUILD / language
     shutil.rmtree(build, ignore_errors=True)
     build.mkdir(parents=True)
     before = time.monotonic()
     LANGUAGES[language](source, build)
-    made.write_text(digest)
+    (build / ".made").write_text(_digest(language))
     return f"installed in {time.monotonic() - before:.0f} s"
 
 

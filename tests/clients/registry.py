@@ -93,7 +93,7 @@ def selected(wish: str) -> list[Client]:
     if not wish:
         return [client for client in CLIENTS if client.locked]
     words = [word.strip() for word in wish.split(",")]
-    known = {word for client in CLIENTS for word in (client.name, client.language)}
+    known = {word for client in CLIENTS for word in (client.name, client.language)} | {"streams", "generated"}
     if unknown := [word for word in words if word not in known]:
         raise ValueError(f"there is no client {', '.join(unknown)}: only {', '.join(sorted(known))}")
     return [client for client in CLIENTS if client.name in words or client.language in words]

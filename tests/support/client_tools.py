@@ -1,17 +1,12 @@
-"""Installs programs and libraries that tests use as a client's author would, outside of .venv."""
+"""Programs and libraries in build/clients/ that tests use as a client's author would."""
 
 import os
-import shutil
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-_ROOT = Path(__file__).parents[2]
-_LOCKS = ("requirements.txt", "package.json", "package-lock.json")
-BUILD = _ROOT / "build" / "clients"
+from tests.clients.install import BUILD, is_installed
 
 
 @dataclass(frozen=True)
@@ -32,33 +27,8 @@ class Tools:
         return outside | {"PATH": os.pathsep.join(map(str, places))}
 
 
-def install(declared: Path, folder: Path) -> None:
-    """Installs what the lock files in `declared` list, unless it is there already."""
-    if _is_installed(declared, folder):
-        return
-    mark = folder / "installed"
-    folder.mkdir(parents=True, exist_ok=True)
-    mark.unlink(missing_ok=True)
-    for name in _LOCKS:
-        shutil.copy(declared / name, folder)
-    subprocess.run([sys.executable, "-m", "venv", "--clear", folder / "venv"], check=True)
-    pip = [str(Tools(folder).python), "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
-    subprocess.run([*pip, "--require-hashes", "-r", str(folder / "requirements.txt")], check=True)
-    subprocess.run(["npm", "ci", "--silent", "--no-audit", "--no-fund"], cwd=folder, check=True)
-    mark.write_text(_content(declared))
-
-
 def installed(name: str) -> Tools:
     """The tools in build/clients/, or a skipped test."""
-    if not _is_installed(_ROOT / "tests" / "clients" / name, BUILD / name):
+    if not is_installed(name):
         pytest.skip(f"build/clients/{name} is missing or outdated: run `make clients`")
     return Tools(BUILD / name)
-
-
-def _is_installed(declared: Path, folder: Path) -> bool:
-    mark = folder / "installed"
-    return mark.exists() and mark.read_text() == _content(declared)
-
-
-def _content(declared: Path) -> str:
-    return "".join((declared / name).read_text() for name in _LOCKS)
