@@ -74,7 +74,7 @@ CLIENTS = [
     Client("Drizzle", "node", ("node", "drizzle.mjs"), RETURNED),
     Client("Prisma", "node", ("node", "prisma.mjs"), RETURNED, needs=PRISMA),
     Client("JDBC", "java", ("java", "-cp", "{build}:{build}/*", "Jdbc")),
-    Client("JPA, EclipseLink", "java", ("java", "-cp", "{build}:.:{build}/*", "Jpa")),
+    Client("EclipseLink (JPA)", "java", ("java", "-cp", "{build}:.:{build}/*", "Jpa")),
     Client("pgx", "go", ("{build}/pgx",)),
     Client("lib/pq", "go", ("{build}/pq",)),
     Client("ruby-pg", "ruby", ("ruby", "pg.rb")),
