@@ -75,7 +75,7 @@ NEXT_LEASE: Final = _load("pod/next_lease")
 DELETE_ENDED_WORKERS: Final = _load("pod/delete_ended_workers")
 UNPARK_SCOPES: Final = _load("pod/unpark_scopes")
 REPAIR_WAITING: Final = _load("pod/repair_waiting")
-CRASHED_BEFORE: Final = _load("pod/crashed_before")
+CRASHED_BEFORE: Final = _load("lifecycle/crashed_before")
 HAND_OVER: Final = _load("pod/hand_over")
 
 # feed: changes for streams

@@ -1,15 +1,60 @@
-"""What a worker holds, and the release of claims whose attempts did not finish their job."""
+"""Releases the claims of a worker whose attempts did not finish their jobs: after a crash, or a shutdown."""
 
+from collections.abc import Collection, Mapping
 from typing import Literal
 from uuid import UUID
 
 from reactor.database import statements
 from reactor.database.connection import Connection
 from reactor.job import JobState
+from reactor.lifecycle.lease import retire_worker
+from reactor.lifecycle.settle import settle
+from reactor.log import get_logger
+from reactor.outcome import Ending, Failed
+
+log = get_logger(__name__)
 
 Release = Literal["released", "crashed", "culprit", "unstarted"]
 """By a shutdown; with its process; with its process, and known to be the cause, so that it is charged; never started.
 `sql/schema/functions/settle.sql` has the rules."""
+
+
+async def after_crash(
+    connection: Connection, worker_id: UUID, started: Collection[UUID], causes: Mapping[UUID, str], why: str
+) -> dict[int, UUID]:
+    """Releases started jobs without charging an attempt: one of them may have killed the process, but which?
+
+    `causes`: attempts that are known to have ended the process, and how. Those are charged. Returns the suspects, which
+    ran in an earlier crash too. They stay held, to be run again in quarantine.
+    """
+    unstarted, running = await _held_by(connection, worker_id, started)
+    await release_unstarted(connection, unstarted)
+    for cause in set(causes.values()):
+        culprits = {job_id: attempt_id for job_id, attempt_id in running.items() if causes.get(attempt_id) == cause}
+        await release(connection, culprits, outcome="culprit", why=cause)
+    others = {job_id: attempt_id for job_id, attempt_id in running.items() if attempt_id not in causes}
+    crashed_before = {record["id"] for record in await connection.fetch(statements.CRASHED_BEFORE, list(others))}
+    suspects = {job_id: others.pop(job_id) for job_id in crashed_before}
+    await release(connection, others, outcome="crashed", why=why)
+    log.warning(
+        "jobs of a dead worker process released",
+        unstarted=len(unstarted),
+        started=sorted(others),
+        charged=sorted(running.keys() - others.keys() - suspects.keys()),
+        quarantined=sorted(suspects),
+    )
+    return suspects
+
+
+async def _held_by(
+    connection: Connection, worker_id: UUID, started: Collection[UUID]
+) -> tuple[dict[int, UUID], dict[int, UUID]]:
+    """The jobs that the worker holds: unstarted and started ones."""
+    unstarted: dict[int, UUID] = {}
+    running: dict[int, UUID] = {}
+    for job_id, attempt_id in (await held(connection, worker_id)).items():
+        (running if attempt_id in started else unstarted)[job_id] = attempt_id
+    return unstarted, running
 
 
 async def held(connection: Connection, worker_id: UUID) -> dict[int, UUID]:
@@ -17,11 +62,6 @@ async def held(connection: Connection, worker_id: UUID) -> dict[int, UUID]:
     return {
         record["id"]: record["attempt_id"] for record in await connection.fetch(statements.HELD_ATTEMPTS, worker_id)
     }
-
-
-async def release_unstarted(connection: Connection, unstarted: dict[int, UUID]) -> None:
-    """Claimed and never started: as if they had not been claimed."""
-    await release(connection, unstarted, outcome="unstarted", why=None)
 
 
 async def release(
@@ -42,3 +82,30 @@ async def release(
         None,
     )
     return {record["id"]: JobState(record["state"]) for record in records}
+
+
+async def release_unstarted(connection: Connection, unstarted: dict[int, UUID]) -> None:
+    """Claimed and never started: as if they had not been claimed."""
+    await release(connection, unstarted, outcome="unstarted", why=None)
+
+
+async def after_shutdown(
+    connection: Connection, worker_id: UUID, started: Collection[UUID], *, fail: bool, counts: str | None = None
+) -> int:
+    """Releases started jobs without charging an attempt, or fails them. Returns how many.
+
+    `counts`: all that the worker has done, as JSON, to be stored with it.
+    """
+    unstarted, interrupted = await _held_by(connection, worker_id, started)
+    await release_unstarted(connection, unstarted)
+    if fail:
+        failure = Failed("Worker received SIGTERM: the pod was shut down while this job ran.")
+        await settle(connection, [Ending(job_id, attempt_id, failure) for job_id, attempt_id in interrupted.items()])
+    else:
+        await release(connection, interrupted, outcome="released", why="The pod was shut down while it ran.")
+    await retire_worker(connection, worker_id, counts)
+    if interrupted:
+        log.warning(
+            "jobs interrupted by the shutdown", jobs=sorted(interrupted), became="failed" if fail else "pending"
+        )
+    return len(interrupted)

@@ -21,9 +21,9 @@ from reactor.handlers import registry as registries
 from reactor.handlers.registry import Registry
 from reactor.job import JobState
 from reactor.lifecycle.lease import Worker, register_worker
+from reactor.lifecycle.release import after_shutdown
 from reactor.log import get_logger
 from reactor.pod.heartbeat import Heartbeat
-from reactor.pod.recovery import after_shutdown
 from reactor.pod.sweeper import keep_sweeping
 from reactor.schedules.declaration import declare
 from reactor.worker.claim_loop import ClaimLoop

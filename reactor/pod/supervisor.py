@@ -16,10 +16,11 @@ from reactor.concurrency import first_of
 from reactor.database.retry import Backoff, RetryPolicy
 from reactor.errors import ReactorError, WorkerNotStarted, first_error
 from reactor.lifecycle.lease import Worker
+from reactor.lifecycle.release import after_crash, after_shutdown
 from reactor.log import get_logger
 from reactor.pod.heartbeat import Heartbeat
 from reactor.pod.quarantine import Quarantine
-from reactor.pod.recovery import Recovery, after_crash, after_shutdown
+from reactor.pod.recovery import Recovery
 from reactor.pod.sweeper import keep_sweeping, sweep
 from reactor.pod.worker_process import BLOCKED, WorkerProcess
 from reactor.worker.options import Orders, WorkerOptions
@@ -163,9 +164,8 @@ class Supervisor:
         if process.done is not None or self._stopping.is_set():
             await self._release_held(process)
             return
-        causes = self._causes(process)  # now: deadlines that pass while the database is away prove nothing
         suspects = await self._recovery.retry(
-            lambda c: after_crash(c, process.worker_id, process.started, causes, process.why)
+            lambda c: after_crash(c, process.worker_id, process.started, process.causes, process.why)
         )
         worker = Worker(self._options.pod, self._job_types, self._options.queues, 1)
         if suspects and await self._quarantine.admit(worker, suspects, process.why):
@@ -183,14 +183,6 @@ class Supervisor:
         elif process.ready.is_set() and not self._stopping.is_set():
             self.failed += max(1, len(process.started))
             log.error("worker died", pid=process.pid, why=process.why, running=len(process.started))
-
-    def _causes(self, process: WorkerProcess) -> dict[UUID, str]:
-        """Attempts that are known to have ended their process, and how."""
-        if process.crashed and len(process.started) == 1:
-            return dict.fromkeys(process.started, process.why_alone)
-        now = time.monotonic()
-        blocked = "It did not end in time, and blocked its worker process, which was killed."
-        return {attempt_id: blocked for attempt_id, deadline in process.started.items() if deadline and deadline < now}
 
     def _needs_another(self, process: WorkerProcess) -> bool:
         if not process.ready.is_set() and not self.is_ready.is_set() and not self._stopping.is_set():

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -48,6 +49,8 @@ class WorkerProcess:
         self.started_at = time.monotonic()
         self.started: dict[UUID, float] = {}
         """Attempts that were running when it ended, with their deadlines: see `collect`."""
+        self.causes: dict[UUID, str] = {}
+        """Those of them that are known to have ended it, and how."""
         self._process = process
         self._writer: asyncio.StreamWriter
         self._reading: asyncio.Task[None]
@@ -111,15 +114,25 @@ class WorkerProcess:
         self._writer.close()
 
     def collect(self) -> None:
-        """Reads which attempts were running when it ended. Once, since their memory is freed."""
+        """Reads which attempts were running when it ended. Once, since their memory is freed; and at once, since
+        deadlines that pass later prove nothing."""
         self.started = self.running_attempts.read()
         self.running_attempts.close()
+        if self.crashed and len(self.started) == 1:
+            self.causes = dict.fromkeys(self.started, self.why_alone)
+        else:
+            blocked = "It did not end in time, and blocked its worker process, which was killed."
+            self.causes = dict.fromkeys(_overdue(self.started), blocked)
+
+    @property
+    def crashed(self) -> bool:
+        """Certainly by a job: it exited, or did something that a process is killed for."""
+        code = self._process.returncode
+        return self.was_killed_by_a_job and code is not None and (code >= 0 or -code in _OWN_SIGNALS)
 
     def overdue(self) -> set[UUID]:
         """Attempts that should have ended some time ago and did not: the process does not react."""
-        now = time.monotonic()
-        attempts = self.running_attempts.read().items()
-        return {attempt_id for attempt_id, deadline in attempts if deadline and deadline < now}
+        return _overdue(self.running_attempts.read())
 
     @property
     def pid(self) -> int:
@@ -140,12 +153,6 @@ class WorkerProcess:
         return self.done is None and self.ended_because in (None, BLOCKED)
 
     @property
-    def crashed(self) -> bool:
-        """Certainly by a job: it exited, or did something that a process is killed for."""
-        code = self._process.returncode
-        return self.was_killed_by_a_job and code is not None and (code >= 0 or -code in _OWN_SIGNALS)
-
-    @property
     def why(self) -> str:
         """Why it ended, as a sentence."""
         return f"The worker process ended: {self.ended_because or self._exit}."
@@ -164,3 +171,8 @@ class WorkerProcess:
         with contextlib.suppress(ValueError):
             return f"it was killed by signal {-code} ({signal.Signals(-code).name})"
         return f"it was killed by signal {-code}"
+
+
+def _overdue(attempts: Mapping[UUID, float]) -> set[UUID]:
+    now = time.monotonic()
+    return {attempt_id for attempt_id, deadline in attempts.items() if deadline and deadline < now}

@@ -58,6 +58,10 @@ class EventStream(Response):
         self._sending: asyncio.Task[None] | None = None
         self._is_sending = False
 
+    def end(self) -> None:
+        if self._sending is not None:
+            self._sending.cancel()
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._sending = asyncio.create_task(self._send_all(send))
         disconnecting = asyncio.create_task(_wait_for_disconnect(receive))
@@ -122,10 +126,6 @@ class EventStream(Response):
         except TimeoutError:
             raise _SendTimedOut from None
         self._is_sending = False
-
-    def end(self) -> None:
-        if self._sending is not None:
-            self._sending.cancel()
 
 
 def encode(batch: Batch) -> bytes:

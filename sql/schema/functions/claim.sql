@@ -133,8 +133,12 @@ begin
         end if;
 
         if ids is not null then
-            select s.taken, s.parked_some into taken, parked_some
-            from reactor.take_scopes(ids, scopes, remaining, park => single is null) s;
+            if array_remove(scopes, null) = '{}' then
+                taken := ids[1:remaining];
+            else
+                select s.taken, s.parked_some into taken, parked_some
+                from reactor.take_scopes(ids, scopes, remaining, park => single is null) s;
+            end if;
             taken_at := clock_timestamp();
             -- From here on, every write to these jobs needs their new attempt_id: the fence.
             return query

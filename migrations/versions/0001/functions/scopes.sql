@@ -70,11 +70,6 @@ declare
     contended text[];  -- scopes whose current row another transaction has locked
 begin
     parked_some := false;
-    if array_remove(scopes, null) = '{}' then
-        taken := ids[1:batch];
-        return;
-    end if;
-
     -- Skips scopes that another transaction has locked: it is deciding about them right now.
     select array_agg(s.scope) into locked_scopes
     from (select distinct u.scope from unnest(scopes) u (scope) where u.scope is not null) s

@@ -1,9 +1,9 @@
-"""Recovery of the jobs of a worker that ended: unstarted jobs, started jobs, and the one that killed it."""
+"""Release of the jobs of a worker that ended: unstarted jobs, started jobs, and the one that killed it."""
 
 from reactor.database.connection import Connection
 from reactor.lifecycle.claim import claim
 from reactor.lifecycle.lease import Worker
-from reactor.pod.recovery import after_crash, after_shutdown
+from reactor.lifecycle.release import after_crash, after_shutdown
 from tests.support.jobs import Row, claimed, history
 
 
