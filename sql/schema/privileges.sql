@@ -9,7 +9,7 @@ grant execute on function
     reactor.refuse, reactor.is_payload, reactor.check_payload, reactor.is_name, reactor.check_name, reactor.is_key,
     reactor.check_key, reactor.is_priority, reactor.check_priority, reactor.is_max_attempts,
     reactor.check_max_attempts, reactor.is_timeout, reactor.check_timeout, reactor.are_tags, reactor.check_tags,
-    reactor.is_valid, reactor.check_job, reactor.check_id, reactor.caller, reactor.may_write_engine_columns,
+    reactor.is_valid, reactor.check_job, reactor.caller, reactor.may_write_engine_columns,
     reactor.is_plain, reactor.complete, reactor.unless_past, reactor.release_expired_key, reactor.time_ordered_uuid,
     reactor.sees_job
     to reactor_producer, reactor_worker;

@@ -239,9 +239,8 @@ async def test_a_producer_can_not_choose_the_id_of_a_job(connection: Connection)
             await connection.execute(chosen, 99)
         last = await connection.fetchval("insert into reactor.jobs (job_type) values ('a') returning id")
         for number in (last - 1, last + 1, -1):
-            with pytest.raises(asyncpg.CheckViolationError, match="can't be inserted with id") as refusal:
+            with pytest.raises(asyncpg.InsufficientPrivilegeError, match="leave_out_the_id_of_a_job_or_write_default"):
                 await connection.execute(chosen, number)
-            assert "DEFAULT" in (refusal.value.hint or "")
         bulk = "insert into reactor.jobs (job_type) select 'a' from generate_series(1, 100) order by random()"
         assert await connection.execute(bulk) == "INSERT 0 100"
     assert await connection.execute(chosen, 1_000_000) == "INSERT 0 1"  # the owner may: a restore does

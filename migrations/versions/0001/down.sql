@@ -3,8 +3,8 @@
 drop view reactor.new_jobs, reactor.job_states, reactor.pipelines, reactor.workload;
 -- Policies and rules for new jobs refer to the table, and the table's triggers to the rules.
 drop trigger before_insert on reactor.jobs;
-drop policy insert_jobs on reactor.jobs;
-drop function reactor.before_insert, reactor.complete, reactor.check_job, reactor.is_plain, reactor.check_id,
+drop policy leave_out_the_id_of_a_job_or_write_default on reactor.jobs;
+drop function reactor.before_insert, reactor.complete, reactor.check_job, reactor.is_plain,
     reactor.may_write_engine_columns;
 drop table
     reactor.audit, reactor.archive, reactor.schedules, reactor.queues, reactor.workers, reactor.attempts, reactor.steps,

@@ -17,14 +17,6 @@ create or replace function reactor.may_write_engine_columns() returns boolean
 language sql stable
 return has_table_privilege('reactor.jobs'::regclass, 'update');
 
--- Producers may not choose ids: for the policy of reactor.jobs. (currval raises an error of its own in a session that
--- has drawn no id.)
-create or replace function reactor.check_id(id bigint) returns boolean
-language sql volatile
-return case when id = currval('reactor.jobs_id_seq'::regclass) then true
-    else reactor.refuse(format('reactor: a job can''t be inserted with id %s', id),
-        'Leave id out, or write DEFAULT: the database draws it.') end;
-
 -- The columns that producers write. Also for updates by hand.
 create or replace function reactor.is_valid(
     job_type text, payload jsonb, queue text, priority smallint, max_attempts int, timeout_seconds real, tags text[],
@@ -70,8 +62,7 @@ return case when num_nulls(pipeline_id, parked, is_current, queue, priority, exc
     and state = 'pending' and attempts = 0 and children = 0 and waiting_on = 0 and not (is_current or parked)
     and changed_xid = txid_current() and inserted_xid = changed_xid
     and created_at >= transaction_timestamp() and created_at <= clock_timestamp()
-    and (created_by = current_user::text or created_by = reactor.caller())
-    and (parent_id is null or reactor.may_write_engine_columns())
+    and (created_by = current_user::text and parent_id is null or reactor.may_write_engine_columns())
     then num_nonnulls(max_attempts, timeout_seconds, scope, idempotency_key, run_after) = 0
         and queue = 'default' and priority = 0 and not exclusive and cardinality(tags) = 0
         and octet_length(job_type) between 1 and 200
@@ -85,7 +76,7 @@ create or replace function reactor.complete(job reactor.jobs) returns reactor.jo
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin
     if not reactor.may_write_engine_columns() then
-        job.created_by := case when job.created_by = reactor.caller() then job.created_by else current_user end;
+        job.created_by := null;
         job.created_at := null;
         job.state := null;
         job.attempts := null;
