@@ -3,9 +3,7 @@
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
@@ -14,8 +12,6 @@ from reactor.database.connection import Connection
 from reactor_http.api.access import Permission
 from reactor_http.auth.tokens import make_token
 from tests.clients.registry import BUILD, HERE
-from tests.clients.routes import direct
-from tests.clients.run import PASSWORD, environment
 from tests.support.claim_loops import Running
 from tests.support.servers import StartServer
 
@@ -28,18 +24,6 @@ def blocks(page: str, section: str, language: str = "js") -> list[str]:
     text = (PAGES / page).read_text()
     [found] = re.findall(rf"^## {re.escape(section)}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
     return re.findall(rf"^```{language}\n(.*?)^```$", found, re.DOTALL | re.MULTILINE)
-
-
-@pytest.fixture
-async def producer(database: str, connection: Connection) -> AsyncIterator[dict[str, str]]:
-    """The environment of a producer's program."""
-    login = f"page_{uuid4().hex[:12]}"
-    await connection.execute(f"create role {login} login password '{PASSWORD}' in role reactor_producer")
-    async with direct(database) as (host, port):
-        name = await connection.fetchval("select current_database()")
-        outside = {key: value for key, value in os.environ.items() if not key.startswith(("PG", "REACTOR_"))}
-        yield outside | environment(host, port, login, name)
-    await connection.execute(f"drop role {login}")
 
 
 @pytest.fixture

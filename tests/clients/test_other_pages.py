@@ -4,18 +4,13 @@ import asyncio
 import os
 import re
 import shutil
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
 from reactor import Context, Job, Registry
-from reactor.database.connection import Connection
 from tests.clients.registry import BUILD, HERE, selected
-from tests.clients.routes import direct
-from tests.clients.run import PASSWORD, environment
 from tests.support.claim_loops import Running
 from tests.support.servers import StartServer
 
@@ -82,18 +77,6 @@ def test_a_page_shows_the_code_of_its_program(page: Page) -> None:
     assert shown
     for block in shown:
         assert unindented(block) in program, block
-
-
-@pytest.fixture
-async def producer(database: str, connection: Connection) -> AsyncIterator[dict[str, str]]:
-    """The environment of a producer's program."""
-    login = f"page_{uuid4().hex[:12]}"
-    await connection.execute(f"create role {login} login password '{PASSWORD}' in role reactor_producer")
-    async with direct(database) as (host, port):
-        name = await connection.fetchval("select current_database()")
-        outside = {key: value for key, value in os.environ.items() if not key.startswith(("PG", "REACTOR_"))}
-        yield outside | environment(host, port, login, name)
-    await connection.execute(f"drop role {login}")
 
 
 @pytest.fixture

@@ -1,13 +1,10 @@
 """The code of docs/clients runs as printed."""
 
 import asyncio
-import os
 import re
 import shutil
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
@@ -15,8 +12,6 @@ from reactor import Context, Job, Registry
 from reactor.database.connection import Connection
 from reactor.embedded.binaries import find_programs
 from tests.clients.registry import BUILD, HERE
-from tests.clients.routes import direct
-from tests.clients.run import PASSWORD, environment
 from tests.support.claim_loops import Running
 
 PAGES = HERE.parent.parent / "docs" / "clients"
@@ -46,18 +41,6 @@ def blocks(page: str, language: str) -> dict[str, list[str]]:
         section.splitlines()[0]: re.findall(rf"^```{language}\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
         for section in sections
     }
-
-
-@pytest.fixture
-async def producer(database: str, connection: Connection) -> AsyncIterator[dict[str, str]]:
-    """The environment of a producer's program."""
-    login = f"page_{uuid4().hex[:12]}"
-    await connection.execute(f"create role {login} login password '{PASSWORD}' in role reactor_producer")
-    async with direct(database) as (host, port):
-        name = await connection.fetchval("select current_database()")
-        outside = {key: value for key, value in os.environ.items() if not key.startswith(("PG", "REACTOR_"))}
-        yield outside | environment(host, port, login, name)
-    await connection.execute(f"drop role {login}")
 
 
 @pytest.fixture
