@@ -165,6 +165,14 @@ async def test_a_pipeline_is_inserted_with_plain_sql(connection: Connection) -> 
     ]
 
 
+@pytest.mark.parametrize("need", ["1", '{"place": 1}', '[{"place": 1}]'])
+async def test_a_single_dependency_needs_no_brackets(connection: Connection, need: str) -> None:
+    jobs = f'[{{"job_type": "a"}}, {{"job_type": "b", "depends_on": {need}}}]'
+    await connection.fetch("select * from reactor.submit_pipeline($1)", jobs)
+    states = await connection.fetch("select state from reactor.jobs order by id")
+    assert [r["state"] for r in states] == ["pending", "waiting"]
+
+
 @pytest.mark.parametrize(
     "need",
     [

@@ -290,3 +290,9 @@ async def test_the_longest_names_fit_into_every_index(connection: Connection) ->
 async def test_a_run_after_in_the_past_means_now(connection: Connection) -> None:
     await connection.execute("insert into reactor.jobs (job_type, run_after) values ('a', now() - interval '1 day')")
     assert await connection.fetchval("select run_after from reactor.jobs") is None
+
+
+async def test_a_time_that_no_language_can_hold_is_never(connection: Connection) -> None:
+    await connection.execute("insert into reactor.jobs (job_type, run_after) values ('a', '294276-12-31')")
+    assert await connection.fetchval("select run_after = 'infinity' from reactor.jobs")
+    assert await connection.fetchrow("select * from reactor.workload")

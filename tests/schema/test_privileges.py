@@ -69,7 +69,6 @@ DENIED = [
     "update reactor.settings set draining = true",
     "select * from reactor.claim(gen_random_uuid(), 1, null, '{a}', '{1}')",
     "select * from reactor.claim(gen_random_uuid(), 1, null, null, null, single => 1)",
-    "select reactor.insert_jobs('[]', 1)",
     "select reactor.resolve_dependencies('{1}')",
     "select reactor.recompute_dependencies('{1}')",
     "select reactor.free_scopes('{s}')",
@@ -244,6 +243,58 @@ async def test_a_producer_can_not_choose_the_id_of_a_job(connection: Connection)
         bulk = "insert into reactor.jobs (job_type) select 'a' from generate_series(1, 100) order by random()"
         assert await connection.execute(bulk) == "INSERT 0 100"
     assert await connection.execute(chosen, 1_000_000) == "INSERT 0 1"  # the owner may: a restore does
+
+
+async def test_a_producer_can_not_name_a_parent(connection: Connection) -> None:
+    async with acting_as(connection, "reactor_producer"):
+        await connection.execute('select reactor.insert_jobs(\'[{"job_type": "a"}]\', 7)')
+        assert await connection.fetchval("select parent_id from reactor.jobs") is None
+
+
+async def test_a_job_belongs_to_the_role_that_runs_submit(connection: Connection) -> None:
+    """Not to the session's: a maintenance command runs the functions of a table's owner in another role's session."""
+    async with acting_as(connection, "reactor_producer") as name:
+        await connection.execute(
+            "create temp table trap (x int); insert into trap values (1), (2);"
+            "create function pg_temp.submit(x int) returns int language plpgsql immutable as "
+            "$$ begin if session_user <> current_user then "
+            "perform set_config('reactor.inserting', txid_current()::text, true); "
+            "perform reactor.submit('forged'), reactor.submit_many('[{\"job_type\": \"forged\"}]'); "
+            "end if; return x; end $$;"
+            "create index on trap (pg_temp.submit(x))"
+        )
+        await connection.execute("reset session authorization")
+        await connection.execute("analyze trap")
+        creators = await connection.fetch("select distinct created_by from reactor.jobs where job_type = 'forged'")
+        assert [r["created_by"] for r in creators] == [name]
+        await connection.execute("drop table trap cascade")
+
+
+async def test_compressed_tags_are_measured_as_text(connection: Connection) -> None:
+    async with acting_as(connection, "reactor_producer"):
+        await connection.execute("set plan_cache_mode = force_generic_plan")
+        await connection.execute(
+            "create temp table long_tags (tags text[]); insert into long_tags values (array[repeat('a', 100000)])"
+        )
+        for table in ("jobs", "new_jobs"):
+            with pytest.raises(asyncpg.CheckViolationError, match="too long"):
+                await connection.execute(
+                    f"insert into reactor.{table} (job_type, tags) select 'a', tags from long_tags"
+                )
+        await connection.execute("drop table long_tags; reset plan_cache_mode")
+
+
+async def test_estimates_reveal_nothing_of_other_producers(connection: Connection) -> None:
+    await connection.execute(
+        "insert into reactor.jobs (job_type, error) select 'a', 'secret ' || n from generate_series(1, 1000) n"
+    )
+    await connection.execute("analyze reactor.jobs")
+    async with acting_as(connection, "reactor_producer"):
+        plans = [
+            await connection.fetchval(f"explain (format json) select from reactor.jobs where error >= '{prefix}'")
+            for prefix in ("a", "z")
+        ]
+    assert plans[0].replace("'a'", "'z'") == plans[1]
 
 
 async def test_a_producer_can_not_resolve_its_own_dependencies(connection: Connection) -> None:

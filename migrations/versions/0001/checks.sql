@@ -86,10 +86,11 @@ return case when reactor.is_timeout(value) then true
     else reactor.refuse('reactor: timeout_seconds is not a positive number',
         'Use a positive number of seconds, or NULL for the handler''s own timeout.') end;
 
+-- Measured as text: the size of a column is that of the compressed value.
 create or replace function reactor.are_tags(value text[]) returns boolean
 language sql immutable
 return value is null or cardinality(value) = 0 or array_ndims(value) = 1 and array_position(value, null) is null
-    and cardinality(value) <= 50 and pg_column_size(value) <= 10000;
+    and cardinality(value) <= 50 and octet_length(array_to_string(value, '')) <= 10000;
 
 create or replace function reactor.check_tags(value text[]) returns boolean
 language sql volatile
@@ -97,4 +98,5 @@ return case
     when reactor.are_tags(value) then true
     when array_ndims(value) > 1 or array_position(value, null) is not null then
         reactor.refuse('reactor: tags must be a plain array of texts', 'Give one dimension, without NULL.')
-    else reactor.refuse('reactor: there are too many tags', 'Use at most 50 tags, 10 kB in total.') end;
+    else reactor.refuse('reactor: there are too many tags, or they are too long',
+        'Use at most 50 tags, 10 kB in total.') end;

@@ -21,7 +21,8 @@ drop function
     reactor.connect_dependencies, reactor.sees_job, reactor.find_cycle, reactor.recompute_dependencies,
     reactor.resolve_dependencies, reactor.lock_predecessors, reactor.free_scopes, reactor.lock_scopes,
     reactor.scope_lock_class, reactor.check_update, reactor.is_valid, reactor.release_expired_key,
-    reactor.unless_past, reactor.caller, reactor.complete_dependency, reactor.before_update_by_hand,
+    reactor.unless_past, reactor.find_exclusive, reactor.as_list,
+    reactor.complete_dependency, reactor.before_update_by_hand,
     reactor.set_changed, reactor.epoch, reactor.after_limits_changed,
     reactor.before_schedule_changed, reactor.after_schedules_changed, reactor.after_steps_written, reactor.after_insert,
     reactor.notify_feed, reactor.notify_jobs, reactor.notify_once, reactor.time_ordered_uuid;

@@ -9,7 +9,7 @@ grant execute on function
     reactor.refuse, reactor.is_payload, reactor.check_payload, reactor.is_name, reactor.check_name, reactor.is_key,
     reactor.check_key, reactor.is_priority, reactor.check_priority, reactor.is_max_attempts,
     reactor.check_max_attempts, reactor.is_timeout, reactor.check_timeout, reactor.are_tags, reactor.check_tags,
-    reactor.is_valid, reactor.check_job, reactor.caller, reactor.may_write_engine_columns,
+    reactor.is_valid, reactor.check_job, reactor.may_write_engine_columns,
     reactor.is_plain, reactor.complete, reactor.unless_past, reactor.release_expired_key, reactor.time_ordered_uuid,
     reactor.sees_job
     to reactor_producer, reactor_worker;
@@ -25,7 +25,7 @@ grant execute on function
     reactor.submit(text, jsonb, uuid, text, bigint, timestamptz, bigint, double precision, text[], text, boolean, text),
     reactor.submit(varchar, json, uuid, text, bigint, timestamptz, bigint, double precision, text[], text, boolean,
         text),
-    reactor.submit_many, reactor.submit_pipeline
+    reactor.submit_many, reactor.submit_pipeline, reactor.insert_jobs, reactor.find_exclusive, reactor.as_list
     to reactor_producer, reactor_worker;
 
 grant select, insert, update, delete on reactor.jobs to reactor_worker;
@@ -35,7 +35,7 @@ grant select, insert, update, delete on reactor.steps, reactor.attempts, reactor
 grant select, update on reactor.settings to reactor_worker;
 grant select, insert on reactor.audit, reactor.archive to reactor_worker;
 grant execute on function
-    reactor.insert_jobs, reactor.chain,
+    reactor.chain,
     reactor.claim, reactor.open_queues, reactor.free_capacity, reactor.take_scopes, reactor.settle, reactor.refund,
     reactor.scope_lock_class, reactor.lock_scopes, reactor.free_scopes, reactor.notify_jobs,
     reactor.lock_predecessors, reactor.recompute_dependencies, reactor.resolve_dependencies,

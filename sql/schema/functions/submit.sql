@@ -1,4 +1,15 @@
 -- For producers: inserts a job in one call, without error handling. Numbers have the widest types that drivers send.
+-- These functions run as their caller, who becomes the creator of the jobs.
+
+-- What a producer can't see: the job of another one that is exclusive.
+create or replace function reactor.find_exclusive(scope text, out id bigint, out pipeline_id uuid)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    select j.id, j.pipeline_id into id, pipeline_id from reactor.jobs j
+    where j.scope = find_exclusive.scope and j.exclusive and j.state in ('waiting', 'pending', 'running');
+end
+$$;
+comment on function reactor.find_exclusive is 'The unfinished exclusive job of a scope, or NULL.';
 
 create or replace function reactor.submit(
     job_type text,
@@ -15,7 +26,7 @@ create or replace function reactor.submit(
     scope text default null,
     exclusive boolean default false,
     idempotency_key text default null)
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     job record;
 begin
@@ -32,22 +43,21 @@ begin
     -- The conflicting job may have ended before it is read; then the insert is tried again.
     for try in 1 .. 10 loop
         insert into reactor.jobs as j (job_type, payload, pipeline_id, queue, priority, run_after, max_attempts,
-            timeout_seconds, tags, scope, exclusive, idempotency_key, created_by)
+            timeout_seconds, tags, scope, exclusive, idempotency_key)
         values (submit.job_type, coalesce(submit.payload, '{}'),
             coalesce(submit.pipeline_id, reactor.time_ordered_uuid()), coalesce(submit.queue, 'default'),
             coalesce(submit.priority, 0), submit.run_after, submit.max_attempts, submit.timeout_seconds,
-            coalesce(submit.tags, '{}'), submit.scope, coalesce(submit.exclusive, false), submit.idempotency_key,
-            reactor.caller())
+            coalesce(submit.tags, '{}'), submit.scope, coalesce(submit.exclusive, false), submit.idempotency_key)
         on conflict do nothing
         returning j.id, j.pipeline_id, 'created' as outcome into job;
         if not found and submit.idempotency_key is not null then
-            select j.id, j.pipeline_id, 'existing' as outcome into job from reactor.jobs j
+            select j.id, j.pipeline_id, 'existing' as outcome into job from reactor.job_states j
             where j.job_type = submit.job_type and j.idempotency_key = submit.idempotency_key
                 and j.state <> 'cancelled';
         end if;
         if not found and submit.exclusive then
-            select j.id, j.pipeline_id, 'busy' as outcome into job from reactor.jobs j
-            where j.scope = submit.scope and j.exclusive and j.state in ('waiting', 'pending', 'running');
+            select h.id, h.pipeline_id, 'busy' as outcome into job from reactor.find_exclusive(submit.scope) h
+            where h.id is not null;
         end if;
         if found then
             id := job.id;
@@ -97,7 +107,7 @@ comment on function reactor.submit(varchar, json, uuid, text, bigint, timestampt
 -- Inserts an array of jobs: the common part of submit_many, submit_pipeline and chain.
 create or replace function reactor.insert_jobs(jobs jsonb, parent bigint)
     returns table (place int, id bigint, pipeline_id uuid, outcome text)
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
     known constant text[] := array['job_type', 'payload', 'pipeline_id', 'queue', 'priority', 'run_after',
@@ -143,11 +153,10 @@ begin
     return query
         with inserted as (
             insert into reactor.jobs as j (job_type, payload, pipeline_id, queue, priority, run_after, max_attempts,
-                timeout_seconds, tags, scope, parent_id, created_by)
+                timeout_seconds, tags, scope, parent_id)
             select s.job_type, coalesce(s.payload, '{}'), coalesce(s.pipeline_id, reactor.time_ordered_uuid()),
                 coalesce(s.queue, 'default'), coalesce(s.priority, 0), s.run_after, s.max_attempts, s.timeout_seconds,
-                coalesce(s.tags, '{}'), s.scope, insert_jobs.parent,
-                reactor.caller()
+                coalesce(s.tags, '{}'), s.scope, insert_jobs.parent
             from rows from (jsonb_to_recordset(jobs) as (job_type text, payload jsonb, pipeline_id uuid, queue text,
                 priority int, run_after timestamptz, max_attempts int, timeout_seconds real, tags text[], scope text))
                 with ordinality as s (job_type, payload, pipeline_id, queue, priority, run_after, max_attempts,
@@ -163,7 +172,7 @@ comment on function reactor.insert_jobs is 'Inserts jobs for submit_many, submit
 -- Takes an array of objects with submit's arguments as keys; returns rows in the order of the array.
 create or replace function reactor.submit_many(jobs jsonb)
     returns table (place int, id bigint, pipeline_id uuid, outcome text)
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     return query select p.place, p.id, p.pipeline_id, p.outcome from reactor.insert_jobs(jobs, null) p;
 end

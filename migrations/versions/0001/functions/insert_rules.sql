@@ -6,12 +6,6 @@
 -- double its cost; therefore it contains no operators and calls nothing but functions of the schema, whose bodies were
 -- parsed when they were created.
 
--- The role on whose behalf a statement runs, also within functions that run with their owner's rights.
-create or replace function reactor.caller() returns text
-language sql stable
-return case when current_setting('role') = 'none' then session_user::text else current_setting('role') end;
-comment on function reactor.caller is 'The role of the session: the one that SET ROLE chose, or the login.';
-
 -- Those who may update jobs anyway may also insert them in any state: workers, and the owner during a restore.
 create or replace function reactor.may_write_engine_columns() returns boolean
 language sql stable
@@ -120,10 +114,12 @@ $$;
 comment on function reactor.complete is
     'A new job as it is stored: with defaults, and with engine columns as the engine sets them.';
 
--- NULL, if the time has come: the job belongs into the index of ready jobs, not of scheduled ones.
+-- NULL, if the time has come: the job belongs into the index of ready jobs, not of scheduled ones. Times that many
+-- languages can't hold are never.
 create or replace function reactor.unless_past(run_after timestamptz) returns timestamptz
 language sql volatile
-return case when run_after > clock_timestamp() then run_after end;
+return case when run_after >= timestamptz '9999-12-31 UTC' then timestamptz 'infinity'
+    when run_after > clock_timestamp() then run_after end;
 
 -- The idempotency window can't be part of the unique index, so a job that comes after the window takes the key from its
 -- holder first.

@@ -1,10 +1,18 @@
+-- Inserts a whole pipeline in one call.
+
+-- A single dependency may stand without brackets.
+create or replace function reactor.as_list(value jsonb) returns jsonb
+language sql immutable
+return case coalesce(jsonb_typeof(value), 'null') when 'array' then value when 'null' then '[]'
+    else jsonb_build_array(value) end;
+
 -- A whole pipeline, all or nothing: jobs as in submit_many, each with `depends_on`, a list of what it waits for: the
 -- place (from 1) of another job in the array, or {"place": 2} or {"id": 17}, with "needs": "finished" for any terminal
 -- state. If an idempotency key or an exclusive scope refuses one of the jobs, none is created, and only the jobs that
 -- hold the keys and scopes are returned.
 create or replace function reactor.submit_pipeline(jobs jsonb)
     returns table (place int, id bigint, pipeline_id uuid, outcome text)
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
     new_pipeline_id uuid := reactor.time_ordered_uuid();
@@ -22,9 +30,7 @@ begin
     end if;
     select d.need::text into invalid
     from jsonb_array_elements(jobs) e (spec)
-    cross join lateral jsonb_array_elements(case coalesce(jsonb_typeof(e.spec -> 'depends_on'), 'null')
-        when 'array' then e.spec -> 'depends_on' when 'null' then '[]'
-        else jsonb_build_array(e.spec -> 'depends_on') end) d (need)
+    cross join lateral jsonb_array_elements(reactor.as_list(e.spec -> 'depends_on')) d (need)
     cross join lateral (
         select case jsonb_typeof(d.need) when 'object' then coalesce(d.need -> 'place', d.need -> 'id') else d.need end,
             case when d.need ? 'id' then 9223372036854775807 else jsonb_array_length(jobs) end
@@ -59,7 +65,7 @@ begin
         insert into reactor.dependencies (job_id, depends_on, needs)
         select ids[e.place], predecessor.id, min(predecessor.needs)
         from jsonb_array_elements(jobs) with ordinality e (spec, place)
-        cross join lateral jsonb_array_elements(e.spec -> 'depends_on') d (need)
+        cross join lateral jsonb_array_elements(reactor.as_list(e.spec -> 'depends_on')) d (need)
         cross join lateral (
             select
                 case when jsonb_typeof(d.need) = 'number' then ids[d.need::int]
@@ -67,7 +73,6 @@ begin
                 case when jsonb_typeof(d.need) = 'object' then coalesce(d.need ->> 'needs', 'completed')
                     else 'completed' end
         ) predecessor (id, needs)
-        where jsonb_typeof(e.spec -> 'depends_on') = 'array'
         group by 1, 2;
     exception when sqlstate 'RX001' then
         return query
