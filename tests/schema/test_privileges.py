@@ -285,11 +285,13 @@ async def test_compressed_tags_are_measured_as_text(connection: Connection) -> N
 
 
 async def test_estimates_reveal_nothing_of_other_producers(connection: Connection) -> None:
-    await connection.execute(
-        "insert into reactor.jobs (job_type, error) select 'a', 'secret ' || n from generate_series(1, 1000) n"
-    )
-    await connection.execute("analyze reactor.jobs")
-    async with acting_as(connection, "reactor_producer"):
+    secrets = "insert into reactor.jobs (job_type, error) select 'a', 'secret ' || n from generate_series(1, 1000) n"
+    await connection.execute(secrets)
+    async with acting_as(connection, "reactor_producer") as name:
+        await connection.execute("insert into reactor.jobs (job_type) select 'a' from generate_series(1, 1000)")
+        await connection.execute("reset session authorization")
+        await connection.execute("analyze reactor.jobs")
+        await connection.execute(f"set session authorization {name}")
         plans = [
             await connection.fetchval(f"explain (format json) select from reactor.jobs where error >= '{prefix}'")
             for prefix in ("a", "z")
