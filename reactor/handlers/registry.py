@@ -22,7 +22,7 @@ from reactor.schedules.declaration import Schedule, ScheduleOptions
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _DEFAULT_BACKOFF = exponential()
-# As the database refuses it (reactor.label): no row can name such a handler.
+# As the database refuses it (reactor.is_name): no row can name such a handler.
 _UNREADABLE = re.compile(r"[\x00-\x1f\x7f]|^\s|\s$")
 
 
