@@ -1,6 +1,8 @@
 """Claims due jobs for a worker, each at most once."""
 
 import json
+from enum import Enum
+from typing import NamedTuple
 
 import asyncpg
 
@@ -12,8 +14,31 @@ from reactor.lifecycle.settle import settle
 from reactor.outcome import Ending, Failed
 
 
+class Again(Enum):
+    """When to claim again, if a claim may have left jobs that are ready."""
+
+    NOW = "again"
+    LATER = "later"
+    """When other transactions have ended: they have locked something."""
+
+
+class Claimed(NamedTuple):
+    jobs: list[Job]
+    again: Again | None
+
+
 async def claim(connection: Connection, worker: Worker, limit: int) -> list[Job]:
     """Up to `limit` jobs that are due, in the order of priority and id. Losing a race to another pod is silent."""
+    jobs: list[Job] = []
+    again: Again | None = Again.NOW
+    while again is Again.NOW and len(jobs) < limit:
+        claimed, again = await claim_once(connection, worker, limit - len(jobs))
+        jobs += claimed
+    return jobs
+
+
+async def claim_once(connection: Connection, worker: Worker, limit: int, marks: str | None = None) -> Claimed:
+    """A part of them, by a single statement. `marks`: where to start, as reactor.claim takes them."""
     records = await connection.fetch(
         statements.CLAIM,
         worker.id,
@@ -21,8 +46,10 @@ async def claim(connection: Connection, worker: Worker, limit: int) -> list[Job]
         list(worker.queues) or None,
         list(worker.job_types),
         list(worker.job_types.values()),
+        marks,
     )
-    return await _readable(connection, records)
+    again = Again(records.pop()["job_type"]) if records and records[-1][0] is None else None
+    return Claimed(await _readable(connection, records), again)
 
 
 async def _readable(connection: Connection, records: list[asyncpg.Record]) -> list[Job]:

@@ -1,6 +1,7 @@
 """Claims and runs jobs, woken by notifications and a poll timer."""
 
 import asyncio
+import random
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
@@ -15,12 +16,13 @@ from reactor.database.reconnecting import ReconnectingConnection
 from reactor.database.wakeups import NEVER, Reason, Wakeups
 from reactor.handlers.registry import Registry
 from reactor.job import Job, JobState
-from reactor.lifecycle.claim import claim, claim_one, inherit
+from reactor.lifecycle.claim import Again, claim_once, claim_one, inherit
 from reactor.lifecycle.lease import Worker
 from reactor.lifecycle.release import release_unstarted
 from reactor.log import get_logger
 from reactor.worker.claim_ahead import ClaimAhead
 from reactor.worker.due_times import ScheduledJobs, Schedules
+from reactor.worker.marks import Marks
 from reactor.worker.options import WorkerOptions
 from reactor.worker.reconcile import Claims, Reconciliation
 from reactor.worker.running_attempts import RunningAttempts
@@ -35,6 +37,8 @@ class Timings:
     recheck_seconds: tuple[float, ...] = (0.01, 0.04, 0.16, 0.64)
     """When to claim again after a notification: see Wakeups."""
     refused_pause_seconds: float = 1.0
+    locked_pause_seconds: tuple[float, float] = (0.01, 1.0)
+    """How soon to claim again what other transactions have locked: at first, and at most."""
 
 
 class ClaimLoop:
@@ -60,7 +64,7 @@ class ClaimLoop:
         self._wakeups = Wakeups(
             wakeups.Timings(self.timings.recheck_seconds, options.poll_seconds),
             not_before=lambda: 0.0 if self.claim_ahead.is_worthwhile() else NEVER,
-            due_at=lambda: self._scheduled_jobs.next_at if self._got_all else 0.0,
+            due_at=lambda: min(self._scheduled_jobs.next_at, self._retry_at) if self._got_all else 0.0,
         )
         self._listener = Listener(
             options.listen_url,
@@ -86,6 +90,10 @@ class ClaimLoop:
         """For the next wake-up."""
         self._got_all = False
         """The last claim got all jobs that were ready."""
+        self._marks = Marks()
+        self._retry_at = NEVER
+        """The last claim left jobs because other transactions had locked something."""
+        self._retry_pause = self.timings.locked_pause_seconds[0]
 
     @property
     def is_listening(self) -> bool:
@@ -94,7 +102,7 @@ class ClaimLoop:
     @property
     def is_at_rest(self) -> bool:
         """It claims no more before something happens: a notification, a poll, a due time."""
-        return self._is_waiting and self._got_all and self._wakeups.is_quiet
+        return self._is_waiting and self._got_all and self._retry_at == NEVER and self._wakeups.is_quiet
 
     @property
     def is_stuck(self) -> bool:
@@ -273,12 +281,19 @@ class ClaimLoop:
             if limit < 1 or self._wakeups.is_stopped:  # `run_job` took the last slot while this waited for the lock
                 self._got_all = False
                 return []
+            loop = asyncio.get_running_loop()
+            started = loop.time()
+            marks = self._marks.next(started)
             try:
-                jobs, maybe_done = await self._claims.connection.retry(lambda c: claim(c, self.worker, limit))
+                (jobs, again), maybe_done = await self._claims.connection.retry(
+                    lambda c: claim_once(c, self.worker, limit, marks)
+                )
             except asyncpg.UniqueViolationError:
-                jobs, maybe_done = [], False  # another pod was faster
+                jobs, again, maybe_done = [], None, False  # another pod was faster
             self.slots.take(jobs)
-        self._got_all = len(jobs) < limit
+        self._marks.claimed(jobs, limit=limit, used=marks is not None, started=started, ended=loop.time())
+        self._got_all = len(jobs) < limit and again is not Again.NOW and marks is None
+        self._note_locked(again is Again.LATER)
         self.counts.claims += 1
         self.counts.wasted_claims += not jobs
         self.counts.claimed += len(jobs)
@@ -288,6 +303,14 @@ class ClaimLoop:
         if maybe_done:
             self.reconciliation.notify()  # a claim whose answer was lost may be ours without our knowing
         return jobs
+
+    def _note_locked(self, is_locked: bool) -> None:
+        first, longest = self.timings.locked_pause_seconds
+        if is_locked:
+            self._retry_at = asyncio.get_running_loop().time() + self._retry_pause * random.uniform(0.5, 1.5)
+            self._retry_pause = min(2 * self._retry_pause, longest)
+        else:
+            self._retry_at, self._retry_pause = NEVER, first
 
     async def _inherit(self) -> None:
         async with self._claims.lock:

@@ -68,7 +68,7 @@ DENIED = [
     "insert into reactor.audit (what) values ('x')",
     "update reactor.settings set draining = true",
     "select * from reactor.claim(gen_random_uuid(), 1, null, '{a}', '{1}')",
-    "select * from reactor.claim(gen_random_uuid(), 1, null, null, null, single => 1)",
+    "select * from reactor.claim_job(1, gen_random_uuid(), 3)",
     "select reactor.resolve_dependencies('{1}')",
     "select reactor.recompute_dependencies('{1}')",
     "select reactor.free_scopes('{s}')",

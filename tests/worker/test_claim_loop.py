@@ -8,7 +8,7 @@ import pytest
 
 from reactor import Job, Registry
 from reactor.database.connection import Connection, connect
-from reactor.lifecycle.claim import claim
+from reactor.lifecycle.claim import Claimed, claim_once
 from reactor.pod.in_process import Reactor
 from reactor.worker import claim_loop
 from reactor.worker.claim_loop import ClaimLoop, Timings
@@ -26,12 +26,12 @@ def after_claims(monkeypatch: pytest.MonkeyPatch) -> Callable[[Hook], None]:
     """Calls the hook after each claim that the database has committed, before the loop learns of it."""
 
     def install(hook: Hook) -> None:
-        async def claim_and_call(*arguments: Any) -> list[Job]:
-            jobs = await claim(*arguments)
-            await hook(jobs)
-            return jobs
+        async def claim_and_call(*arguments: Any) -> Claimed:
+            claimed = await claim_once(*arguments)
+            await hook(claimed.jobs)
+            return claimed
 
-        monkeypatch.setattr(claim_loop, "claim", claim_and_call)
+        monkeypatch.setattr(claim_loop, "claim_once", claim_and_call)
 
     return install
 

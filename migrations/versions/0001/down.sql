@@ -7,20 +7,21 @@ drop policy leave_out_the_id_of_a_job_or_write_default on reactor.jobs;
 drop function reactor.before_insert, reactor.complete, reactor.check_job, reactor.is_plain,
     reactor.may_write_engine_columns;
 drop table
-    reactor.audit, reactor.archive, reactor.schedules, reactor.queues, reactor.workers, reactor.attempts, reactor.steps,
-    reactor.dependencies, reactor.jobs, reactor.settings;
+    reactor.audit, reactor.archive, reactor.schedules, reactor.freed_scopes, reactor.scope_locks, reactor.queues,
+    reactor.workers, reactor.attempts, reactor.steps, reactor.dependencies, reactor.jobs, reactor.settings;
 drop function
     reactor.insert_new_job, reactor.pipeline_state,
     reactor.submit(text, jsonb, uuid, text, bigint, timestamptz, bigint, double precision, text[], text, boolean, text),
     reactor.submit(varchar, json, uuid, text, bigint, timestamptz, bigint, double precision, text[], text, boolean,
         text),
     reactor.submit_many, reactor.submit_pipeline, reactor.insert_jobs,
-    reactor.chain, reactor.claim, reactor.open_queues, reactor.free_capacity, reactor.take_scopes, reactor.settle,
+    reactor.chain, reactor.claim, reactor.claim_job, reactor.ready_kinds, reactor.free_capacity, reactor.share_batch,
+    reactor.start_attempts, reactor.take_scopes, reactor.settle,
     reactor.refund, reactor.cancel, reactor.retry, reactor.sweep, reactor.expire_workers, reactor.prune,
     reactor.repair_waiting, reactor.create_archive_partition, reactor.after_jobs_updated, reactor.check_dependencies,
     reactor.connect_dependencies, reactor.sees_job, reactor.find_cycle, reactor.recompute_dependencies,
-    reactor.resolve_dependencies, reactor.lock_predecessors, reactor.free_scopes, reactor.lock_scopes,
-    reactor.scope_lock_class, reactor.check_update, reactor.is_valid, reactor.release_expired_key,
+    reactor.resolve_dependencies, reactor.lock_predecessors, reactor.free_more_scopes, reactor.free_scopes,
+    reactor.unpark, reactor.lock_scopes, reactor.scope_bucket, reactor.check_update, reactor.is_valid, reactor.release_expired_key,
     reactor.unless_past, reactor.find_exclusive, reactor.as_list,
     reactor.complete_dependency, reactor.before_update_by_hand,
     reactor.set_changed, reactor.epoch, reactor.after_limits_changed,

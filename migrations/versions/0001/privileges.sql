@@ -31,13 +31,15 @@ grant execute on function
 grant select, insert, update, delete on reactor.jobs to reactor_worker;
 grant select, insert, update (resolved) on reactor.dependencies to reactor_worker;
 grant select, insert, update, delete on reactor.steps, reactor.attempts, reactor.workers, reactor.queues,
-    reactor.schedules to reactor_worker;
-grant select, update on reactor.settings to reactor_worker;
+    reactor.schedules, reactor.freed_scopes to reactor_worker;
+grant select, update on reactor.settings, reactor.scope_locks to reactor_worker;
 grant select, insert on reactor.audit, reactor.archive to reactor_worker;
 grant execute on function
     reactor.chain,
-    reactor.claim, reactor.open_queues, reactor.free_capacity, reactor.take_scopes, reactor.settle, reactor.refund,
-    reactor.scope_lock_class, reactor.lock_scopes, reactor.free_scopes, reactor.notify_jobs,
+    reactor.claim, reactor.claim_job, reactor.ready_kinds, reactor.free_capacity, reactor.share_batch,
+    reactor.start_attempts, reactor.take_scopes, reactor.settle, reactor.refund,
+    reactor.scope_bucket, reactor.lock_scopes, reactor.unpark, reactor.free_scopes, reactor.free_more_scopes,
+    reactor.notify_jobs,
     reactor.lock_predecessors, reactor.recompute_dependencies, reactor.resolve_dependencies,
     reactor.cancel, reactor.retry, reactor.expire_workers, reactor.sweep, reactor.repair_waiting,
     reactor.prune, reactor.create_archive_partition

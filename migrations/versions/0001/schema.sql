@@ -43,6 +43,7 @@
 \ir tables/attempts.sql
 \ir tables/workers.sql
 \ir tables/queues.sql
+\ir tables/scopes.sql
 \ir tables/schedules.sql
 \ir tables/archive.sql
 \ir tables/audit.sql

@@ -56,10 +56,6 @@ begin
         ) s
         where s.is_freed;
     end if;
-    -- Lock order: scopes before the rows of dependants, as in cancel.
-    if freed is not null then
-        perform reactor.lock_scopes(freed);
-    end if;
     if ended is not null then
         perform reactor.resolve_dependencies(ended);
     end if;

@@ -53,7 +53,8 @@ create or replace function reactor.settle(
 -- A function because of its settings: a statement that was prepared while the table was small keeps a plan that reads
 -- all of it (after an insert of 100,000 jobs: 40 ms for 200 of them instead of 6), until the next ANALYZE.
 language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan
-    set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+    set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set enable_hashjoin = off
+    set jit = off as $$
 #variable_conflict use_column
 begin
     -- Set for the transaction only: behind a pooler, other clients may share the session.

@@ -41,7 +41,8 @@ with recursive kind (queue, job_type) as (
     select x.queue, x.job_type, 0, null, 0, 0, null, count(*), 0, 0
     from (
         select j.queue, j.job_type from reactor.jobs j
-        where j.state = 'pending' and j.parked and j.run_after is null and j.job_type is not null limit 100000) x
+        where j.state = 'pending' and j.parked and j.run_after is null and j.job_type is not null
+            and j.scope is not null limit 100000) x
     group by x.queue, x.job_type
     union all
     select x.queue, x.job_type, 0, null, 0, 0, null, 0, count(*), 0

@@ -7,7 +7,8 @@ with counted as (
     union all
     select j.queue, 0, count(*), 0, 0, min(j.id)
     from reactor.jobs j
-    where j.state = 'pending' and j.parked and j.run_after is null and j.job_type is not null group by j.queue
+    where j.state = 'pending' and j.parked and j.run_after is null and j.job_type is not null
+        and j.scope is not null group by j.queue
     union all
     select j.queue, 0, count(*) filter (where j.run_after <= n.now), count(*) filter (where j.run_after > n.now), 0,
         min(j.id) filter (where j.run_after <= n.now)

@@ -15,7 +15,7 @@ with recent as not materialized (
     where j.state = 'pending' and j.run_after is not null and j.job_type is not null
     union all
     select j.id, j.job_type, j.state from reactor.jobs j
-    where j.state = 'pending' and j.parked and j.run_after is null and j.job_type is not null
+    where j.state = 'pending' and j.parked and j.run_after is null and j.job_type is not null and j.scope is not null
     union all
     select j.id, j.job_type, j.state from reactor.jobs j where j.state = 'waiting'
         and j.job_type is not null

@@ -1,11 +1,26 @@
--- Claims: each job goes to exactly one of any number of workers. (Functions called from here are PL/pgSQL: SQL
--- functions are planned at each call, which takes a third of a millisecond.)
+-- Claims: each job goes to exactly one of any number of workers. Claims wait for no lock: what another transaction has
+-- locked is skipped. (Functions called from here are PL/pgSQL: SQL functions are planned at each call, which takes a
+-- third of a millisecond.)
+--
+-- A kind is a queue and a job type: within it, jobs_ready has the jobs in the order in which they are claimed.
 
--- The queues to claim from: the wanted ones, or (NULL) all that have ready jobs, without the paused ones. Limits hold
--- over all pods, so claims from limited queues take turns: they lock them by name, once for each claim.
-create or replace function reactor.open_queues(wanted text[]) returns text[]
-language plpgsql set search_path = pg_catalog, pg_temp as $$
+-- The kinds to claim from, at most `batch`, those with the most urgent jobs first. Paused queues are left out. With
+-- `marks`, only kinds that these name (reactor.claim says what they are).
+create or replace function reactor.ready_kinds(
+    wanted text[], types text[], quotas int[], batch int, marks jsonb,
+    out queue text[], out job_type text[], out quota int[], out after_priority smallint[], out after_id bigint[])
+language plpgsql set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan
+    set enable_seqscan = off set enable_bitmapscan = off as $$
+#variable_conflict use_column
 begin
+    if marks is not null then
+        select array_agg(m.queue), array_agg(m.job_type), array_agg(t.quota), array_agg(m.priority), array_agg(m.id)
+        into ready_kinds.queue, ready_kinds.job_type, ready_kinds.quota, after_priority, after_id
+        from jsonb_to_recordset(marks) m (queue text, job_type text, priority smallint, id bigint)
+        join unnest(types, quotas) t (job_type, quota) on t.job_type = m.job_type
+        where not exists (select from reactor.queues q where q.name = m.queue and q.paused);
+        return;
+    end if;
     if wanted is null then
         -- A loose index scan: one step through the index for each queue.
         with recursive ready (name) as (
@@ -21,32 +36,124 @@ begin
         )
         select array_agg(ready.name) into wanted from ready where ready.name is not null;
     end if;
-    if exists (select from reactor.queues) then
-        select array_agg(w.name) into wanted from unnest(wanted) w (name)
-        where not exists (select from reactor.queues q where q.name = w.name and q.paused);
-        perform pg_advisory_xact_lock(reactor.scope_lock_class() + 1, hashtext(q.name))
-        from (select q.name from reactor.queues q where q.max_running is not null
-            and q.name = any (wanted) order by 1) q;
-    end if;
-    return wanted;
+    select array_agg(k.queue), array_agg(k.job_type), array_agg(k.quota), array_agg((-32768)::smallint), array_agg(0)
+    into ready_kinds.queue, ready_kinds.job_type, ready_kinds.quota, after_priority, after_id
+    from (
+        select o.queue, t.job_type, t.quota
+        from unnest(wanted) o (queue)
+        cross join unnest(types, quotas) t (job_type, quota)
+        cross join lateral (
+            select j.priority, j.id from reactor.jobs j
+            where j.state = 'pending' and j.run_after is null and not j.parked
+                and j.queue = o.queue and j.job_type = t.job_type
+            order by j.priority, j.id limit 1) head
+        where not exists (select from reactor.queues q where q.name = o.queue and q.paused)
+        order by head.priority, head.id limit batch
+    ) k;
 end
 $$;
 
--- The number of further jobs that a queue's limit allows; NULL: no limit.
-create or replace function reactor.free_capacity(queue text) returns int
-language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+-- The number of further jobs that each of these queues may run; NULL: no limit. Limits hold over all pods, so claims
+-- from a limited queue take turns: 0, and `left_some`, if another claim has the lock.
+create or replace function reactor.free_capacity(queues text[], out free int[], out left_some boolean)
+language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
+declare
+    locked_queues text[];
+    held jsonb;
 begin
-    return (
-        select greatest(0, q.max_running - (
-            select count(*)::int from reactor.jobs j where j.queue = q.name and j.worker_id is not null))
-        from reactor.queues q where q.name = free_capacity.queue and q.max_running is not null);
+    locked_queues := array(
+        select q.name from reactor.queues q where q.name = any (queues) and q.max_running is not null
+        order by q.name for no key update skip locked);
+    -- A new statement, which sees the claims that came before the locks; one pass over the jobs that workers hold.
+    select jsonb_object_agg(h.queue, h.n) into held
+    from (select j.queue, count(*) as n from reactor.jobs j
+        where j.worker_id is not null and j.queue = any (locked_queues) group by j.queue) h;
+    select array_agg(case when q.max_running is null then null when q.name <> all (locked_queues) then 0
+            else greatest(0, q.max_running - coalesce((held ->> q.name)::int, 0)) end order by w.n),
+        coalesce(bool_or(q.max_running is not null and q.name <> all (locked_queues)), false)
+    into free, left_some
+    from unnest(queues) with ordinality w (name, n)
+    left join reactor.queues q on q.name = w.name;
 end
 $$;
+comment on function reactor.free_capacity is
+    'Locks the limited ones of these queues, and returns how many further jobs each may run.';
+
+-- How many jobs of each kind belong to the first `batch` over all of them, by priority and id. First without locks:
+-- locking a whole batch of each kind would make other pods skip the surplus. A few jobs of each kind give a bound that
+-- none of the first `batch` lies beyond; so only about that many are read, however many kinds there are.
+create or replace function reactor.share_batch(
+    queues text[], types text[], free int[], after_priority smallint[], after_id bigint[], batch int)
+    returns int[]
+language plpgsql stable set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan
+    set enable_seqscan = off set enable_bitmapscan = off as $$
+begin
+    return array(
+        with kind as materialized (
+            select k.* from unnest(queues, types, free, after_priority, after_id)
+                with ordinality k (queue, job_type, free, priority, id, n)
+        ), few as materialized (
+            select r.priority, r.id from kind k cross join lateral (
+                select j.priority, j.id from reactor.jobs j
+                where j.state = 'pending' and j.run_after is null and not j.parked
+                    and j.queue = k.queue and j.job_type = k.job_type and (j.priority, j.id) > (k.priority, k.id)
+                order by j.priority, j.id limit least(k.free, 1 + 2 * batch / cardinality(queues))) r
+            order by r.priority, r.id limit batch
+        ), bound as materialized (
+            select f.priority, f.id from few f order by f.priority, f.id offset batch - 1
+        ), first as materialized (
+            select k.n, k.queue, k.free, r.priority, r.id from kind k cross join lateral (
+                select j.priority, j.id from reactor.jobs j
+                where j.state = 'pending' and j.run_after is null and not j.parked
+                    and j.queue = k.queue and j.job_type = k.job_type and (j.priority, j.id) > (k.priority, k.id)
+                    and (j.priority, j.id) <= (coalesce((select b.priority from bound b), 32767),
+                        coalesce((select b.id from bound b), 9223372036854775807))
+                order by j.priority, j.id limit least(k.free, batch)) r
+        ), allowed as (
+            select f.n, f.priority, f.id from (
+                select f.*, row_number() over (partition by f.queue order by f.priority, f.id) as place from first f) f
+            where f.free is null or f.place <= f.free
+            order by f.priority, f.id limit batch
+        )
+        select (select count(*)::int from allowed a where a.n = k.n) from kind k order by k.n);
+end
+$$;
+comment on function reactor.share_batch is 'How many jobs of each kind are among the first `batch` of all.';
+
+-- Starts attempts of these jobs, whose rows the caller has locked. From here on every write to them needs their new
+-- attempt_id: the fence.
+create or replace function reactor.start_attempts(
+    ids bigint[], worker_id uuid, pod text, types text[], quotas int[], random_part bytea)
+    returns setof reactor.claimed
+language plpgsql set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan
+    set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+    taken_at timestamptz := clock_timestamp();
+begin
+    return query
+        update reactor.jobs j set
+            state = 'running', attempt_id = encode(random_part || substring(int8send(j.id) from 2), 'hex')::uuid,
+            worker_id = start_attempts.worker_id, locked_by = pod, locked_at = taken_at,
+            started_at = coalesce(j.started_at, taken_at), attempts = j.attempts + 1,
+            quota = coalesce(j.max_attempts, greatest(t.quota, j.quota), 3), is_current = j.scope is not null,
+            parked = false, run_after = null, broken_by = null, finished_at = null, changed_xid = txid_current()
+        from unnest(types, quotas) t (job_type, quota)
+        where j.id = any (ids) and t.job_type = j.job_type
+        returning j.id, j.job_type, j.payload, j.pipeline_id, j.parent_id, j.queue, j.priority, j.tags, j.scope,
+            j.attempt_id, j.attempts, j.quota, j.timeout_seconds, j.created_at, j.started_at, j.locked_at;
+end
+$$;
+comment on function reactor.start_attempts is 'Starts attempts of jobs that the caller has locked.';
 
 -- Claims up to `batch` ready jobs of these types (with the attempts that their handlers registered) and queues (NULL:
--- all). With `single`, only that job: no row if it can't be claimed now, and then nothing has changed.
+-- all). A last row without an id says that there may be more: its job_type is `again` if the next claim may come at
+-- once, or `later` if other transactions must end first.
+--
+-- `marks`: where to start in each kind, as [{"queue", "job_type", "priority", "id"}, ...]. While an old snapshot is held
+-- open, vacuum can't remove the index entries of claimed jobs, and each claim walks past all of them: a millisecond for
+-- a thousand. A worker that notices claims with marks in between: the first job that it last found in each kind.
 create or replace function reactor.claim(
-    worker_id uuid, batch int, queues text[], types text[], quotas int[], single bigint default null)
+    worker_id uuid, batch int, queues text[], types text[], quotas int[], marks jsonb default null)
     returns setof reactor.claimed
 -- Settings: JIT compilation takes longer (30 ms) than any claim, and planning each time as long as claiming a single
 -- job. Cached plans must suit a growing table: one made while the table was small would read all of it after a sudden
@@ -54,120 +161,196 @@ create or replace function reactor.claim(
 language plpgsql set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan
     set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-    worker reactor.workers;
-    open_queue text[];
-    capacities int[];  -- of the open queues
-    ids bigint[];
-    scopes text[];
-    seen int;
-    taken bigint[];
-    parked_some boolean;
-    remaining int := batch;
-    window_size int := batch;
-    taken_at timestamptz;
-    rounds int := 0;
+    pod text;
     -- One random number for the whole batch: where PostgreSQL was built without OpenSSL, each one opens /dev/urandom (5
     -- µs of a job's 45). Followed by the job's id it is unique to the attempt: 66 random bits, and a valid UUID of
     -- version 4.
     random_part bytea := substring(uuid_send(gen_random_uuid()) for 9);
+    taken_at timestamptz;
+    has_freed_scopes boolean;
+    has_queues boolean;
+    is_empty boolean;
+    is_only_kind boolean;  -- nothing but this kind is ready:
+    only_queue text;
+    only_type text;
+    kind_queue text[];
+    kind_type text[];
+    kind_quota int[];
+    kind_after_priority smallint[];
+    kind_after_id bigint[];
+    kind_free int[];
+    kind_count int[];
+    ids bigint[];
+    scopes text[];
+    taken bigint[];
+    parked_some boolean;
+    left_some boolean;
+    is_full boolean;  -- the window is: there may be more behind it
+    n int;
+    remaining int := batch;
+    window_size int := batch;
+    again boolean := false;
+    is_idle boolean := true;  -- nothing was taken or parked
+    later boolean := false;
 begin
     -- The worker is alive by the database's clock, and draining is off.
-    select w.* into worker from reactor.workers w
+    select w.pod, exists (select from reactor.freed_scopes), exists (select from reactor.queues)
+    into pod, has_freed_scopes, has_queues
+    from reactor.workers w
     where w.id = claim.worker_id and w.ended_at is null and w.lease_until > clock_timestamp()
         and not (select s.draining from reactor.settings s);
     if not found then
         return;
     end if;
-    if single is not null then
-        select array[j.queue], array[j.job_type] into queues, types from reactor.jobs j where j.id = single;
-        if not found then
-            return;
-        end if;
+    if has_freed_scopes then
+        later := reactor.free_more_scopes();
     end if;
-    open_queue := reactor.open_queues(queues);
+    if marks is null and not has_queues then
+        select f.queue, f.job_type, not exists (
+            select from reactor.jobs j
+            where j.state = 'pending' and j.run_after is null and not j.parked and j.job_type is not null
+                and (j.queue, j.job_type) > (f.queue, f.job_type))
+        into only_queue, only_type, is_only_kind
+        from (
+            select j.queue, j.job_type from reactor.jobs j
+            where j.state = 'pending' and j.run_after is null and not j.parked and j.job_type is not null
+            order by j.queue, j.job_type limit 1) f;
+    end if;
+    is_empty := marks is null and not has_queues and only_queue is null;
 
-    for round in 1 .. 12 loop
-        parked_some := false;
-        if single is not null then
-            select array[j.id], array[j.scope] into ids, scopes
-            from reactor.jobs j
-            where j.id = single and j.state = 'pending' and j.job_type is not null
-                and (j.run_after is null or j.run_after <= clock_timestamp())
-                and j.attempts < coalesce(j.max_attempts, greatest(quotas[1], j.quota), 3)
-                and j.queue = any (open_queue) and reactor.free_capacity(j.queue) is distinct from 0
-            for no key update skip locked;
+    for round in 1 .. 6 loop
+        again := false;
+        is_full := false;
+        exit when is_empty;
+        if is_only_kind then
+            exit when only_queue <> all (queues) or only_type <> all (types);
+            kind_queue := array[only_queue];
+            kind_type := array[only_type];
+            kind_quota := quotas[array_position(types, only_type) : array_position(types, only_type)];
+            kind_after_priority := array[-32768];
+            kind_after_id := array[0];
+            kind_count := array[window_size];
         else
-            capacities := array(
-                select reactor.free_capacity(q.name) from unnest(open_queue) with ordinality q (name, n) order by q.n);
-            -- First, without locks: which jobs are next over all queues and types. Then, with locks: as many jobs of
-            -- each queue and type as that found. Locking in one step would lock a whole batch of each kind, and other
-            -- pods would skip the surplus.
-            with next as materialized (
-                select c.queue, c.job_type, c.quota
-                from (
-                    select o.queue, o.free, t.job_type, t.quota, r.priority, r.id,
-                        row_number() over (partition by o.queue order by r.priority, r.id) as n
-                    from unnest(open_queue, capacities) o (queue, free)
-                    cross join unnest(types, quotas) t (job_type, quota)
+            select k.queue, k.job_type, k.quota, k.after_priority, k.after_id
+            into kind_queue, kind_type, kind_quota, kind_after_priority, kind_after_id
+            from reactor.ready_kinds(queues, types, quotas, window_size, marks) k;
+            exit when kind_queue is null;
+            if has_queues then
+                select c.free, later or c.left_some into kind_free, later from reactor.free_capacity(kind_queue) c;
+            end if;
+            if cardinality(kind_queue) = 1 then
+                kind_count := array[least(window_size, kind_free[1])];
+            else
+                kind_count := reactor.share_batch(
+                    kind_queue, kind_type, kind_free, kind_after_priority, kind_after_id, window_size);
+                -- If other transactions have locked some of them, jobs of other kinds come next.
+                is_full := (select sum(c.n) from unnest(kind_count) c (n)) >= window_size;
+            end if;
+        end if;
+
+        -- The short way, for batches without scopes: the rows that were locked are written where they are.
+        if round = 1 then
+            taken_at := clock_timestamp();
+            return query
+                with picked as materialized (
+                    select l.location, l.scope, k.quota
+                    from unnest(kind_queue, kind_type, kind_quota, kind_count, kind_after_priority, kind_after_id)
+                        k (queue, job_type, quota, n, priority, id)
                     cross join lateral (
-                        select j.priority, j.id from reactor.jobs j
+                        select j.ctid as location, j.scope from reactor.jobs j
                         where j.state = 'pending' and j.run_after is null and not j.parked
-                            and j.queue = o.queue and j.job_type = t.job_type
-                            and j.attempts < coalesce(j.max_attempts, greatest(t.quota, j.quota), 3)
-                        order by j.priority, j.id limit least(window_size, o.free)) r
-                ) c
-                where c.free is null or c.n <= c.free
-                order by c.priority, c.id limit window_size
-            )
-            select array_agg(l.id order by l.priority, l.id), array_agg(l.scope order by l.priority, l.id),
-                (select count(*) from next)
-            into ids, scopes, seen
-            from (select n.queue, n.job_type, n.quota, count(*) as n from next n group by 1, 2, 3) kind
+                            and j.queue = k.queue and j.job_type = k.job_type and (j.priority, j.id) > (k.priority, k.id)
+                            and j.attempts < coalesce(j.max_attempts, greatest(k.quota, j.quota), 3)
+                        order by j.priority, j.id limit k.n
+                        for no key update skip locked) l
+                )
+                update reactor.jobs j set
+                    state = 'running', attempt_id = encode(random_part || substring(int8send(j.id) from 2), 'hex')::uuid,
+                    worker_id = claim.worker_id, locked_by = pod, locked_at = taken_at,
+                    started_at = coalesce(j.started_at, taken_at), attempts = j.attempts + 1,
+                    quota = coalesce(j.max_attempts, greatest(p.quota, j.quota), 3),
+                    broken_by = null, finished_at = null, changed_xid = txid_current()
+                from picked p
+                where j.ctid = p.location and not exists (select from picked s where s.scope is not null)
+                returning j.id, j.job_type, j.payload, j.pipeline_id, j.parent_id, j.queue, j.priority, j.tags, j.scope,
+                    j.attempt_id, j.attempts, j.quota, j.timeout_seconds, j.created_at, j.started_at, j.locked_at;
+            get diagnostics n = row_count;
+            remaining := remaining - n;
+        end if;
+
+        -- The long way.
+        if round > 1 or n = 0 then
+            select array_agg(l.id order by l.priority, l.id), array_agg(l.scope order by l.priority, l.id)
+            into ids, scopes
+            from unnest(kind_queue, kind_type, kind_quota, kind_count, kind_after_priority, kind_after_id)
+                k (queue, job_type, quota, n, priority, id)
             cross join lateral (
                 select j.id, j.scope, j.priority from reactor.jobs j
                 where j.state = 'pending' and j.run_after is null and not j.parked
-                    and j.queue = kind.queue and j.job_type = kind.job_type
-                    and j.attempts < coalesce(j.max_attempts, greatest(kind.quota, j.quota), 3)
-                order by j.priority, j.id limit kind.n
+                    and j.queue = k.queue and j.job_type = k.job_type and (j.priority, j.id) > (k.priority, k.id)
+                    and j.attempts < coalesce(j.max_attempts, greatest(k.quota, j.quota), 3)
+                order by j.priority, j.id limit k.n
                 for no key update skip locked) l;
-        end if;
-
-        if ids is not null then
-            if array_remove(scopes, null) = '{}' then
-                taken := ids[1:remaining];
-            else
-                select s.taken, s.parked_some into taken, parked_some
-                from reactor.take_scopes(ids, scopes, remaining, park => single is null) s;
+            if ids is not null then
+                select s.taken, s.parked_some, s.left_some into taken, parked_some, left_some
+                from reactor.take_scopes(ids, scopes, remaining, in_order => true) s;
+                return query select * from reactor.start_attempts(
+                    taken, claim.worker_id, pod, types, quotas, random_part);
+                remaining := remaining - cardinality(taken);
+                later := later or left_some;
+                is_full := is_full or parked_some or cardinality(ids) >= window_size;
+                -- Other claims have skipped what this one locked and did not take.
+                if remaining <= 0 and cardinality(ids) > cardinality(taken) then
+                    perform reactor.notify_jobs();
+                end if;
             end if;
-            taken_at := clock_timestamp();
-            -- From here on, every write to these jobs needs their new attempt_id: the fence.
-            return query
-                update reactor.jobs j set
-                    state = 'running',
-                    attempt_id = encode(random_part || substring(int8send(j.id) from 2), 'hex')::uuid,
-                    worker_id = worker.id, locked_by = worker.pod, locked_at = taken_at,
-                    started_at = coalesce(j.started_at, taken_at), attempts = j.attempts + 1,
-                    quota = coalesce(j.max_attempts, greatest(t.quota, j.quota), 3), is_current = j.scope is not null,
-                    parked = false, run_after = null, broken_by = null, finished_at = null,
-                    changed_xid = txid_current()
-                from unnest(types, quotas) t (job_type, quota)
-                where j.id = any (taken) and t.job_type = j.job_type
-                returning j.id, j.job_type, j.payload, j.pipeline_id, j.parent_id, j.queue,
-                    j.priority, j.tags, j.scope, j.attempt_id, j.attempts, j.quota,
-                    j.timeout_seconds, j.created_at, j.started_at, j.locked_at;
-            remaining := remaining - coalesce(cardinality(taken), 0);
         end if;
-        -- Jobs with a busy scope, and rows that other claims have locked, must not use up the batch: continue while the
-        -- window was full. Parked jobs have left the index by then; a growing window reaches past the others.
-        exit when remaining <= 0 or single is not null or seen < window_size and not parked_some;
-        window_size := least(2000, greatest(100, 2 * window_size));
-        rounds := round;
+        -- What is locked, or waits for a busy scope, must not use up the batch: continue behind it. Parked jobs have
+        -- left the index by then; a growing window reaches past the others.
+        is_idle := is_idle and n = 0 and not coalesce(parked_some or taken <> '{}', false);
+        again := is_full and remaining > 0;
+        exit when not again;
+        window_size := least(1000, greatest(100, 2 * window_size));
     end loop;
-    -- Other claims have skipped what this one locked and did not take; and after 12 rounds there may be more to claim.
-    if rounds = 12 and remaining > 0 or rounds > 0 and remaining <= 0 and cardinality(ids) > cardinality(taken) then
-        perform reactor.notify_jobs();
+    if again or later then
+        return query select null::bigint, case when again and not is_idle then 'again' else 'later' end, null::jsonb, null::uuid,
+            null::bigint, null, null::smallint, null::text[], null, null::uuid, null::int, null::int, null::real,
+            null::timestamptz, null::timestamptz, null::timestamptz;
     end if;
 end
 $$;
 comment on function reactor.claim is
-    'Claims up to `batch` due jobs for a live worker, or with `single` only that job; returns what handlers need.';
+    'Claims up to `batch` due jobs for a live worker; returns what handlers need. A last row without an id says when to '
+    'claim again: job_type again (now) or later (soon).';
+
+-- Claims one job. No row if it can't be claimed now, and then nothing has changed.
+create or replace function reactor.claim_job(job_id bigint, worker_id uuid, quota int) returns setof reactor.claimed
+language plpgsql set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan
+    set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+    pod text;
+    job record;
+    taken bigint[];
+begin
+    select w.pod into pod from reactor.workers w
+    where w.id = claim_job.worker_id and w.ended_at is null and w.lease_until > clock_timestamp()
+        and not (select s.draining from reactor.settings s);
+    if not found then
+        return;
+    end if;
+    select j.id, j.scope, j.job_type, j.queue into job from reactor.jobs j
+    where j.id = claim_job.job_id and j.state = 'pending' and j.job_type is not null
+        and (j.run_after is null or j.run_after <= clock_timestamp())
+        and j.attempts < coalesce(j.max_attempts, greatest(claim_job.quota, j.quota), 3)
+        and not exists (select from reactor.queues q where q.name = j.queue and q.paused)
+    for no key update skip locked;
+    if not found or (select c.free[1] = 0 from reactor.free_capacity(array[job.queue]) c) then
+        return;
+    end if;
+    select t.taken into taken
+    from reactor.take_scopes(array[job.id], array[job.scope], 1, in_order => false) t;
+    return query select * from reactor.start_attempts(taken, claim_job.worker_id, pod, array[job.job_type],
+        array[claim_job.quota], substring(uuid_send(gen_random_uuid()) for 9));
+end
+$$;
+comment on function reactor.claim_job is 'Claims one job for a live worker, if it can run now.';

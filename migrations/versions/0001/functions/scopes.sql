@@ -1,122 +1,195 @@
 -- Scopes: a worker holds at most one job of a scope. A claim that finds a job's scope busy parks the job, so that
 -- further claims don't see it; the end of the job that holds the scope unparks the next ones.
 --
--- A scope is taken and freed under its advisory lock. Claims try the lock and skip the scope if it is not free;
--- releases wait, in the order of the hashes. (SKIP LOCKED in a release would leave jobs parked forever.)
+-- A scope is taken, and its jobs are parked and unparked, under the lock of its bucket (reactor.scope_locks). Locks are
+-- tried and never waited for, so they can't be part of a deadlock. A claim that fails to get one leaves the scope and
+-- comes back. A release that fails to get one, or that finds the next job's row locked, writes the scope to
+-- reactor.freed_scopes in the same transaction, and the next claim continues from there. Nothing is forgotten: who
+-- parks a job has the lock and reads afterwards whether the scope is held. Either that shows the release, or the
+-- release comes later, and then it either waits for nothing and sees the parked job, or leaves a row.
 
-create or replace function reactor.scope_lock_class() returns int
-language sql immutable parallel safe set search_path = pg_catalog, pg_temp return 1919247220;  -- 'rect'
+create or replace function reactor.scope_bucket(scope text) returns int
+language sql immutable parallel safe return hashtext(scope) & 4095;
 
--- All waiters lock in the same order.
-create or replace function reactor.lock_scopes(scopes text[]) returns void
+-- Tries to lock scopes. Returns those that it has locked.
+create or replace function reactor.lock_scopes(scopes text[]) returns text[]
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-    perform pg_advisory_xact_lock(reactor.scope_lock_class(), locks.hash)
-    from (select distinct hashtext(s.scope) as hash from unnest(scopes) s (scope) order by 1) locks;
+    return array(
+        with locked as materialized (
+            select l.bucket from reactor.scope_locks l
+            where l.bucket = any (array(select distinct reactor.scope_bucket(s.scope) from unnest(scopes) s (scope)))
+            for no key update skip locked
+        )
+        select s.scope from (select distinct u.scope from unnest(scopes) u (scope)) s
+        where reactor.scope_bucket(s.scope) in (select l.bucket from locked l));
 end
 $$;
+comment on function reactor.lock_scopes is 'Tries to lock scopes until the end of the transaction; returns the locked.';
 
--- Unparks the first job of each free scope, one per queue and type: the pods of one queue, or with the handler of one
--- type, may be gone, and the other jobs must not wait for them. A claim parks the surplus again.
-create or replace function reactor.free_scopes(scopes text[]) returns void
-language plpgsql set search_path = pg_catalog, pg_temp as $$
+-- Unparks the first job of each of these scopes that is free, one per queue and type: the pods of one queue, or with
+-- the handler of one type, may be gone, and the other jobs must not wait for them. A claim parks the surplus again.
+-- Returns the scopes that are left because something was locked, or because there are more than a transaction should
+-- handle.
+create or replace function reactor.unpark(scopes text[]) returns text[]
+language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
+    locked_scopes text[] := reactor.lock_scopes(scopes[1:1000]);
     heads bigint[];
+    unparked bigint[];
+    left_scopes text[];
 begin
-    perform reactor.lock_scopes(scopes);
-
-    -- A new statement, which sees what committed while this one waited.
+    -- A new statement, which sees what committed before the lock.
     select array_agg(head.id) into heads
-    from (select distinct s.scope from unnest(scopes) s (scope)) free
+    from unnest(locked_scopes) free (scope)
     cross join lateral (
         with recursive kind (queue, job_type) as (
             (select p.queue, p.job_type from reactor.jobs p
-                where p.scope = free.scope and p.state = 'pending' and p.parked
+                where p.scope = free.scope and p.state = 'pending' and p.run_after is null and p.job_type is not null
                 order by p.queue, p.job_type limit 1)
             union all
             select next.queue, next.job_type from kind cross join lateral (
                 select p.queue, p.job_type from reactor.jobs p
-                where p.scope = free.scope and p.state = 'pending' and p.parked
+                where p.scope = free.scope and p.state = 'pending' and p.run_after is null and p.job_type is not null
                     and (p.queue, p.job_type) > (kind.queue, kind.job_type)
                 order by p.queue, p.job_type limit 1) next
         )
-        select kind.queue, kind.job_type from kind
+        select kind.queue, kind.job_type from kind limit 100
     ) kind
     cross join lateral (
-        select p.id from reactor.jobs p
-        where p.scope = free.scope and p.state = 'pending' and p.parked
+        select p.id, p.parked from reactor.jobs p
+        where p.scope = free.scope and p.state = 'pending' and p.run_after is null
             and p.queue = kind.queue and p.job_type = kind.job_type
         order by p.priority, p.id limit 1
     ) head
-    where not exists (select from reactor.jobs h where h.scope = free.scope and h.worker_id is not null);
+    where head.parked
+        and not exists (select from reactor.jobs h where h.scope = free.scope and h.worker_id is not null);
 
     if heads is not null then
+        unparked := array(select j.id from reactor.jobs j where j.id = any (heads) order by j.id
+            for no key update skip locked);
         update reactor.jobs j set parked = false, changed_xid = txid_current()
-        where j.id = any (heads) and j.state = 'pending';
+        where j.id = any (unparked) and j.state = 'pending' and j.parked;
+        left_scopes := array(select j.scope from reactor.jobs j
+            where j.id = any (array(select unnest(heads) except select unnest(unparked))));
     end if;
+    return array(
+        select unnest(scopes) except select unnest(locked_scopes)
+        union select unnest(left_scopes));
+end
+$$;
+comment on function reactor.unpark is 'Unparks the next jobs of free scopes; returns the scopes that are left.';
+
+-- After a job has released its scope: unparks the next jobs, or records what is left for the next claim.
+create or replace function reactor.free_scopes(scopes text[]) returns void
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    insert into reactor.freed_scopes (scope) select unnest(reactor.unpark(scopes));
 end
 $$;
 
--- Takes the scopes of the first `batch` of these jobs whose scopes are free. The caller has locked the jobs' rows. With
--- `park`, the jobs that must wait for their scope are parked.
-create or replace function reactor.take_scopes(
-    ids bigint[], scopes text[], batch int, park boolean, out taken bigint[], out parked_some boolean)
+-- Continues what free_scopes has left, for at most 200 scopes. Returns whether some are still left.
+create or replace function reactor.free_more_scopes() returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    locked_scopes text[];
-    to_park bigint[];
-    taken_scopes text[];
-    writable text[];   -- scopes whose current row this transaction has locked
-    contended text[];  -- scopes whose current row another transaction has locked
+    rows tid[];
+    scopes text[];
+    left_scopes text[];
 begin
-    parked_some := false;
-    -- Skips scopes that another transaction has locked: it is deciding about them right now.
-    select array_agg(s.scope) into locked_scopes
-    from (select distinct u.scope from unnest(scopes) u (scope) where u.scope is not null) s
-    where pg_try_advisory_xact_lock(reactor.scope_lock_class(), hashtext(s.scope));
+    select array_agg(f.ctid), array_agg(f.scope) into rows, scopes
+    from (select r.ctid, r.scope from reactor.freed_scopes r limit 200 for update skip locked) f;
+    if rows is null then
+        return exists (select from reactor.freed_scopes);
+    end if;
+    left_scopes := reactor.unpark(scopes);
+    delete from reactor.freed_scopes f using unnest(rows, scopes) r (row, scope)
+    where f.ctid = r.row and r.scope <> all (left_scopes);
+    return exists (select from reactor.freed_scopes);
+end
+$$;
+comment on function reactor.free_more_scopes is 'Unparks the next jobs of scopes that were locked when they were freed.';
 
-    -- The transaction that has locked a scope's current row may be waiting for our scope lock. Waiting for it in turn
-    -- would be a deadlock, so the scope is skipped.
-    select array_agg(c.scope) into writable from (
-        select j.scope from reactor.jobs j where j.scope = any (locked_scopes) and j.is_current
-        for no key update skip locked) c;
-    select array_agg(j.scope) into contended
-    from reactor.jobs j where j.scope = any (locked_scopes) and j.is_current
-        and j.scope <> all (coalesce(writable, '{}'));
+-- Takes the scopes of the first `batch` of these jobs whose scopes are free. The caller has locked the jobs' rows. With
+-- `in_order`, the oldest ready or parked job of the same scope, queue and type is taken instead, and the jobs that must
+-- wait for their scope are parked; `parked_some`: there were any; `left_some`: scopes that could not be decided,
+-- because another transaction has locked something.
+create or replace function reactor.take_scopes(
+    ids bigint[], scopes text[], batch int, in_order boolean, out taken bigint[], out parked_some boolean,
+    out left_some boolean)
+language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    locked_scopes text[] := reactor.lock_scopes(array_remove(scopes, null));
+    held text[];       -- by a worker
+    undecided text[];  -- free, but something of them is locked
+    leads text[];      -- free; the jobs that come first:
+    leaders bigint[];
+    places bigint[];
+    to_park bigint[];
+    writable bigint[];
+begin
+    -- New statements see the claims and releases that came before the locks. From here on nobody else takes these
+    -- scopes.
+    held := array(select h.scope from reactor.jobs h where h.scope = any (locked_scopes) and h.worker_id is not null);
 
-    -- New statements have new snapshots: they see claims and releases that came before our lock.
-    select array_agg(x.id order by x.n), array_agg(x.scope order by x.n)
-    into taken, taken_scopes
+    -- The current job of a scope that is taken ceases to be current. Its row may be locked.
+    writable := array(
+        select j.id from reactor.jobs j
+        where j.scope = any (locked_scopes) and j.is_current and j.scope <> all (held)
+        for no key update skip locked);
+    undecided := array(
+        select j.scope from reactor.jobs j
+        where j.scope = any (locked_scopes) and j.is_current and j.scope <> all (held) and j.id <> all (writable));
+
+    select array_agg(f.scope), array_agg(case when in_order then h.id else f.id end), array_agg(f.n)
+    into leads, leaders, places
     from (
-        select u.id, u.scope, u.n,
-            u.scope is not null and (
-                row_number() over (partition by u.scope order by u.n) > 1
-                or exists (select from reactor.jobs h where h.scope = u.scope and h.worker_id is not null)) as is_busy
+        select distinct on (u.scope) u.id, u.scope, u.n
         from unnest(ids, scopes) with ordinality u (id, scope, n)
-        where u.scope is null or u.scope = any (locked_scopes) and u.scope <> all (coalesce(contended, '{}'))
-    ) x where not x.is_busy;
-    taken := taken[1:batch];
-    taken_scopes := taken_scopes[1:batch];
+        where u.scope = any (locked_scopes) and u.scope <> all (held) and u.scope <> all (undecided)
+        order by u.scope, u.n
+    ) f
+    join reactor.jobs c on c.id = f.id
+    cross join lateral (
+        select p.id from reactor.jobs p
+        where p.scope = c.scope and p.state = 'pending' and p.run_after is null and p.queue = c.queue
+            and p.job_type = c.job_type and p.attempts < coalesce(p.max_attempts, p.quota, 2147483647)
+        order by p.priority, p.id limit 1
+    ) h;
+    if leaders is not null and not leaders <@ ids then
+        -- Other claims may have locked the rows of leaders that are not among the caller's.
+        leaders := array(
+            select l.id from unnest(leaders) with ordinality w (id, n)
+            left join (
+                select j.id from reactor.jobs j where j.id = any (leaders) for no key update skip locked) l using (id)
+            order by w.n);
+        undecided := undecided || array(
+            select l.scope from unnest(leads, leaders) l (scope, id) where l.id is null);
+    end if;
+
+    taken := array(
+        select t.id from (
+            select u.id, u.n from unnest(ids, scopes) with ordinality u (id, scope, n) where u.scope is null
+            union all
+            select l.id, l.n from unnest(leaders, places) l (id, n) where l.id is not null
+        ) t order by t.n limit batch);
+    leads := array(select l.scope from unnest(leads, leaders) l (scope, id) where l.id = any (taken));
+    left_some := undecided <> '{}' or exists (
+        select from unnest(scopes) s (scope) where s.scope is not null and s.scope <> all (locked_scopes));
 
     -- Parked behind a job that runs or is about to, never behind one that is not taken here: no other claim may want
     -- that.
-    select array_agg(u.id) into to_park
-    from unnest(ids, scopes) u (id, scope)
-    where u.scope = any (locked_scopes) and u.scope <> all (coalesce(contended, '{}'))
-        and u.id <> all (coalesce(taken, '{}'))
-        and (u.scope = any (taken_scopes)
-            or exists (select from reactor.jobs h where h.scope = u.scope and h.worker_id is not null));
-
-    if to_park is not null and park then
+    to_park := array(
+        select u.id from unnest(ids, scopes) u (id, scope)
+        where in_order and (u.scope = any (held) or u.scope = any (leads)) and u.id <> all (taken));
+    parked_some := to_park <> '{}';
+    if parked_some then
         update reactor.jobs j set parked = true, changed_xid = txid_current() where j.id = any (to_park);
-        parked_some := true;
     end if;
 
     -- A job that is claimed again is its own predecessor; the claim writes that row.
-    if writable is not null and taken is not null then
+    if writable <> '{}' then
         update reactor.jobs j set is_current = false, changed_xid = txid_current()
-        where j.is_current and j.id <> all (taken)
-            and j.scope in (select u.scope from unnest(ids, scopes) u (id, scope) where u.id = any (taken));
+        where j.id = any (writable) and j.scope = any (leads) and j.id <> all (taken);
     end if;
 end
 $$;

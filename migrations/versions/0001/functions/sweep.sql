@@ -37,11 +37,6 @@ begin
             and not exists (select from reactor.workers w where w.id = j.worker_id and w.ended_at is null)
         order by j.id limit batch
         for no key update skip locked) d;
-    if stopped is not null then
-        -- Lock order: the scopes of all of them, before settle locks the rows of dependants.
-        perform reactor.lock_scopes(array(
-            select j.scope from reactor.jobs j where j.id = any (running || stopped) and j.scope is not null));
-    end if;
     if running is not null then
         return query select s.id, s.state from reactor.settle(
             running, attempt_ids,

@@ -119,7 +119,9 @@ create index jobs_ready on reactor.jobs (queue, job_type, priority, id)
     where state = 'pending' and run_after is null and not parked and job_type is not null;
 -- Scheduled jobs, until they are due.
 create index jobs_future on reactor.jobs (run_after) where state = 'pending' and run_after is not null;
-create index jobs_parked on reactor.jobs (scope, queue, job_type, priority, id) where state = 'pending' and parked;
+-- The line of each scope: its first job leads, whether it is parked or not.
+create index jobs_scope_line on reactor.jobs (scope, queue, job_type, priority, id)
+    where state = 'pending' and run_after is null and job_type is not null and scope is not null;
 create index jobs_waiting on reactor.jobs (id) where state = 'waiting';
 -- What operators ask for first, among millions of completed jobs.
 create index jobs_not_completed on reactor.jobs (id) where state in ('partial', 'failed', 'cancelled');
