@@ -27,8 +27,8 @@ class Marks:
             return None
         return json.dumps(
             [
-                {"queue": queue, "job_type": job_type, "priority": priority, "id": id - 1}
-                for (queue, job_type), (priority, id) in self._places.items()
+                {"queue": queue, "job_type": job_type, "priority": priority, "id": job_id - 1}
+                for (queue, job_type), (priority, job_id) in self._places.items()
             ]
         )
 
