@@ -54,6 +54,8 @@ async def _settle(connection: Connection, endings: Sequence[Ending], lock_wait_m
         [created.get(ending.job_id) for ending in in_lock_order] if created else None,
         lock_wait_ms,
     )
+    if records and records[0][0] is None:
+        return dict.fromkeys([ending.job_id for ending in in_lock_order], JobState.COMPLETED)
     return {record[0]: _STATES[record[1]] for record in records}
 
 

@@ -14,6 +14,7 @@ log = get_logger(__name__)
 
 _BATCH = 500
 _HOUSEKEEPING_SECONDS = 60.0
+_OLD_CLAIMS = 10_000
 _FORGET_WORKERS_AFTER_SECONDS = 7 * 86400.0
 _JUST_AFTER_SECONDS = 0.05
 
@@ -60,4 +61,5 @@ async def _keep_house(connection: Connection) -> None:
     stuck = [record["id"] for record in await connection.fetch(statements.REPAIR_WAITING, _BATCH)]
     if stuck:
         log.error("jobs waited for nothing", jobs=stuck)
+    await connection.execute(statements.FORGET_CLAIMS, _OLD_CLAIMS)
     await connection.execute(statements.DELETE_ENDED_WORKERS, _FORGET_WORKERS_AFTER_SECONDS)

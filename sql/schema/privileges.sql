@@ -10,8 +10,8 @@ grant execute on function
     reactor.check_key, reactor.is_priority, reactor.check_priority, reactor.is_max_attempts,
     reactor.check_max_attempts, reactor.is_timeout, reactor.check_timeout, reactor.are_tags, reactor.check_tags,
     reactor.is_valid, reactor.check_job, reactor.may_write_engine_columns,
-    reactor.is_plain, reactor.complete, reactor.unless_past, reactor.release_expired_key, reactor.time_ordered_uuid,
-    reactor.sees_job
+    reactor.phase, reactor.is_plain, reactor.complete, reactor.unless_past, reactor.release_expired_key,
+    reactor.time_ordered_uuid, reactor.sees_job
     to reactor_producer, reactor_worker;
 -- For currval and lastval, by which some drivers ask for the id of an inserted row.
 grant select on sequence reactor.jobs_id_seq to reactor_producer, reactor_worker;
@@ -25,19 +25,20 @@ grant execute on function
     reactor.submit(text, jsonb, uuid, text, bigint, timestamptz, bigint, double precision, text[], text, boolean, text),
     reactor.submit(varchar, json, uuid, text, bigint, timestamptz, bigint, double precision, text[], text, boolean,
         text),
-    reactor.submit_many, reactor.submit_pipeline, reactor.insert_jobs, reactor.find_exclusive, reactor.as_list
+    reactor.submit_many, reactor.submit_pipeline, reactor.insert_jobs, reactor.find_exclusive,
+    reactor.find_key_holder, reactor.as_list
     to reactor_producer, reactor_worker;
 
 grant select, insert, update, delete on reactor.jobs to reactor_worker;
 grant select, insert, update (resolved) on reactor.dependencies to reactor_worker;
 grant select, insert, update, delete on reactor.steps, reactor.attempts, reactor.workers, reactor.queues,
-    reactor.schedules, reactor.freed_scopes to reactor_worker;
+    reactor.schedules, reactor.freed_scopes, reactor.claims to reactor_worker;
 grant select, update on reactor.settings, reactor.scope_locks to reactor_worker;
 grant select, insert on reactor.audit, reactor.archive to reactor_worker;
 grant execute on function
     reactor.chain,
     reactor.claim, reactor.claim_job, reactor.ready_kinds, reactor.free_capacity, reactor.share_batch,
-    reactor.start_attempts, reactor.take_scopes, reactor.settle, reactor.refund,
+    reactor.forget_claims, reactor.start_attempts, reactor.take_scopes, reactor.settle, reactor.refund,
     reactor.scope_bucket, reactor.lock_scopes, reactor.unpark, reactor.free_scopes, reactor.free_more_scopes,
     reactor.notify_jobs,
     reactor.lock_predecessors, reactor.recompute_dependencies, reactor.resolve_dependencies,
@@ -46,5 +47,5 @@ grant execute on function
     to reactor_worker;
 
 grant select on all tables in schema reactor to reactor_viewer;
-grant select on reactor.pipelines, reactor.workload to reactor_worker;
+grant select on reactor.pipelines, reactor.workload, reactor.held_jobs to reactor_worker;
 grant execute on function reactor.pipeline_state, reactor.epoch to reactor_worker, reactor_viewer;

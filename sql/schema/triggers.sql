@@ -14,14 +14,12 @@ create or replace trigger check_update before update of job_type, payload, queue
     for each row execute function reactor.check_update();
 
 -- Not for the engine's own statements, which set changed_xid.
-create or replace trigger set_changed before update on reactor.jobs
-    for each row when (new.changed_xid <> txid_current()) execute function reactor.before_update_by_hand();
 create or replace trigger set_changed before update on reactor.steps
     for each row when (new.changed_xid <> txid_current()) execute function reactor.set_changed();
 
 -- A trigger with transition tables can be neither for several events nor for named columns.
 create or replace trigger after_update after update on reactor.jobs
-    referencing old table as before new table as updated
+    referencing new table as updated
     for each statement execute function reactor.after_jobs_updated();
 
 create or replace trigger before_insert before insert on reactor.dependencies

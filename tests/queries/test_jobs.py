@@ -72,9 +72,9 @@ async def test_every_filter_finds_its_jobs(connection: Connection, worker: Worke
 @pytest.mark.parametrize(
     ("filters", "index"),
     [
-        (Filters(state=JobState.RUNNING), "jobs_held"),
-        (Filters(state=JobState.WAITING), "jobs_waiting"),
-        (Filters(state=JobState.FAILED), "jobs_not_completed"),
+        (Filters(state=JobState.RUNNING), "jobs_pkey"),
+        (Filters(state=JobState.WAITING), "jobs_aside"),
+        (Filters(state=JobState.FAILED), "jobs_aside"),
         (Filters(pipeline_id=UUID(int=1)), "jobs_pipeline"),
     ],
 )

@@ -130,6 +130,8 @@ async def check(connection: Connection, rule: Rule, job: Job, before: dict[str, 
         "state": state,
         "attempts": {"charged": number, "uncharged": number - 1, "0": 0}[rule.attempts],
         "attempt_id": None if again else job.attempt_id,
+        "phase": {"pending": "scheduled" if is_delayed else "ready", "completed": "taken"}.get(state, "failed"),
+        "holds_scope": rule.worker_id == "kept",
         "worker_id": before["worker_id"] if rule.worker_id == "kept" else None,
         "error": "earlier" if undone else given,
         "started_at": None if undone and number == 1 else before["started_at"],
@@ -258,6 +260,6 @@ async def test_jobs_that_a_dead_worker_no_longer_runs_only_lose_their_hold(
     for old in before:
         after = await row(old["id"])
         assert after.pop("changed_xid") != old.pop("changed_xid")
-        assert after == old | {"worker_id": None}
+        assert after == old | {"worker_id": None, "holds_scope": False}
     assert await connection.fetch("select * from reactor.attempts order by job_id") == history
     assert [(await row(job_id))["parked"] for job_id in parked] == [False] * 3

@@ -171,8 +171,8 @@ CHANGES = {
     "grant usage on sequence reactor.jobs_notified_at to reactor_viewer": "relation S",
     "grant create on schema reactor to reactor_worker": "schema",
     "alter default privileges in schema reactor grant select on tables to reactor_viewer": "default privileges",
-    "drop index reactor.jobs_waiting;"
-    "create index jobs_waiting on reactor.jobs (id) where state = 'pending'": "relation i",
+    "drop index reactor.jobs_scheduled;"
+    "create index jobs_scheduled on reactor.jobs (id) where phase = 'scheduled'": "relation i",
     "alter table reactor.jobs alter queue set default 'other'": "column",
     "alter table reactor.jobs alter error set not null": "column",
     "alter table reactor.jobs set (fillfactor = 80)": "relation r",

@@ -33,6 +33,7 @@
 -- skip what is locked. All writes assume READ COMMITTED.
 
 \ir checks.sql
+\ir functions/phase.sql
 \ir types.sql
 \ir sequences.sql
 \ir tables/alembic_version.sql
@@ -44,6 +45,8 @@
 \ir tables/workers.sql
 \ir tables/queues.sql
 \ir tables/scopes.sql
+\ir tables/claims.sql
+\ir views/held_jobs.sql
 \ir tables/schedules.sql
 \ir tables/archive.sql
 \ir tables/audit.sql

@@ -43,9 +43,10 @@ comment on function reactor.refund is
     'The number of attempts that a released, crashed or recovered job is not charged.';
 
 -- Ends attempts, all outcomes in one statement. An attempt that is not returned was stale, and nothing was written for
--- it. The fence is a join clause: with `state = 'running'` as a constant, the planner may walk another index for each
--- row once the statistics say that nothing is running. The ids arrive sorted, which is the lock order; the rules are
--- expressions and not a table, because a join with it might change that order.
+-- it. The ids arrive sorted, which is the lock order; the rules are expressions and not a table, because a join with it
+-- might change that order.
+--
+-- Most batches consist of completed jobs only, and all of them are written: then one row without an id is returned.
 create or replace function reactor.settle(
     ids bigint[], attempt_ids uuid[], outcomes text[], results jsonb[], errors text[], messages text[],
     delays_seconds float8[], children int[], lock_wait_ms int)
@@ -56,14 +57,37 @@ language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = for
     set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set enable_hashjoin = off
     set jit = off as $$
 #variable_conflict use_column
+declare
+    ended_at timestamptz := clock_timestamp();
+    written int;
 begin
     -- Set for the transaction only: behind a pooler, other clients may share the session.
     if lock_wait_ms is not null then
         perform set_config('lock_timeout', lock_wait_ms::text, true);
     end if;
+    if children is null and 'completed' = all (outcomes) then
+        update reactor.jobs j set
+            state = 'completed', phase = case when j.exclusive then 'completed' else 'taken' end,
+            finished_at = ended_at, worker_id = null, holds_scope = false, result = e.result, error = null,
+            status_message = coalesce(e.message, j.status_message),
+            -- A completed job that reported progress is at 1.
+            progress = case when j.progress is not null then 1 end, changed_xid = txid_current()
+        from unnest(ids, attempt_ids, results, messages) e (id, attempt_id, result, message)
+        where j.id = e.id and j.attempt_id = e.attempt_id and j.state = 'running';
+        get diagnostics written = row_count;
+        if written = cardinality(ids) then
+            return query select null::bigint, 'completed';
+        else
+            return query select j.id, j.state from unnest(ids, attempt_ids) e (id, attempt_id)
+                join reactor.jobs j on j.id = e.id and j.attempt_id = e.attempt_id and j.state = 'completed'
+                    and j.changed_xid = txid_current();
+        end if;
+        return;
+    end if;
     return query
     with ended as materialized (
-        select g.*, 'running' as fence,
+        select g.*,
+            nullif(make_interval(secs => greatest(g.delay_seconds, 0)), interval '0') as delay,
             case
                 when g.outcome in ('completed', 'partial', 'failed', 'error') then 0
                 when g.outcome in ('culprit', 'abandoned', 'lease_lost') then 0
@@ -77,25 +101,28 @@ begin
         update reactor.jobs j set
             state = case when e.refund > 0 or e.retries and j.attempts < j.quota then 'pending'
                 when e.retries or e.outcome = 'abandoned' then 'failed' else e.outcome end,
+            phase = case when e.refund > 0 or e.retries and j.attempts < j.quota
+                    then case when e.delay is null then 'ready' else 'scheduled' end
+                when e.outcome = 'completed' and not e.retries
+                    then case when j.exclusive then 'completed' else 'taken' end
+                else 'failed' end,
             attempt_id = case when e.refund > 0 or e.retries and j.attempts < j.quota then null else j.attempt_id end,
-            run_after = case when e.refund > 0 or e.retries and j.attempts < j.quota
-                then clock_timestamp() + nullif(make_interval(secs => greatest(e.delay_seconds, 0)), interval '0') end,
-            finished_at = case when e.refund > 0 or e.retries and j.attempts < j.quota then null
-                else clock_timestamp() end,
+            run_after = case when e.refund > 0 or e.retries and j.attempts < j.quota then ended_at + e.delay end,
+            finished_at = case when e.refund > 0 or e.retries and j.attempts < j.quota then null else ended_at end,
             attempts = j.attempts - e.refund,
             started_at = case when e.refund > 0 and e.outcome in ('unstarted', 'released', 'crashed')
                 and j.started_at = j.locked_at then null else j.started_at end,
             worker_id = case when e.outcome = 'abandoned' then j.worker_id end,
+            holds_scope = j.holds_scope and e.outcome = 'abandoned',
             result = e.result,
             error = case when e.refund > 0 and e.outcome in ('unstarted', 'released', 'crashed') then j.error
                 else e.error end,
             status_message = coalesce(e.message, j.status_message),
-            -- A completed job that reported progress is at 1.
             progress = case when e.outcome = 'completed' and j.progress is not null then 1 else j.progress end,
             children = j.children + coalesce(e.children, 0),
             changed_xid = txid_current()
         from ended e
-        where j.id = e.id and j.attempt_id = e.attempt_id and j.state = e.fence
+        where j.id = e.id and j.attempt_id = e.attempt_id and j.state = 'running'
         returning j.id, j.state, j.attempts + e.refund as number, j.locked_by, j.locked_at, e.attempt_id, e.outcome,
             e.error
     ), history as (
@@ -110,4 +137,5 @@ begin
 end
 $$;
 comment on function reactor.settle is
-    'Ends attempts; returns the jobs that they still held, with their new states.';
+    'Ends attempts; returns the jobs that they still held, with their new states '
+    '(one row without an id: all completed).';

@@ -5,12 +5,12 @@ create or replace view reactor.workload as
 with recursive kind (queue, job_type) as (
     -- A loose index scan: one step through the index for each queue and type.
     (select j.queue, j.job_type from reactor.jobs j
-        where j.state = 'pending' and j.run_after is null and not j.parked and j.job_type is not null
+        where j.phase = 'ready'
         order by j.queue, j.job_type limit 1)
     union all
     select next.queue, next.job_type from kind cross join lateral (
         select j.queue, j.job_type from reactor.jobs j
-        where j.state = 'pending' and j.run_after is null and not j.parked and j.job_type is not null
+        where j.phase = 'ready'
             and (j.queue, j.job_type) > (kind.queue, kind.job_type)
         order by j.queue, j.job_type limit 1) next
 ), part as (
@@ -22,7 +22,7 @@ with recursive kind (queue, job_type) as (
     cross join lateral (
         select count(*) as n, min(x.id) as oldest from (
             select j.id from reactor.jobs j
-            where j.state = 'pending' and j.run_after is null and not j.parked and j.queue = k.queue
+            where j.phase = 'ready' and j.queue = k.queue
                 and j.job_type = k.job_type
             limit 100000) x) r
     union all
@@ -34,26 +34,25 @@ with recursive kind (queue, job_type) as (
         select j.queue, j.job_type, j.run_after,
             j.run_after <= (select clock_timestamp()) as is_due
         from reactor.jobs j
-        where j.state = 'pending' and j.run_after is not null and j.job_type is not null
+        where j.phase = 'scheduled'
         order by j.run_after limit 100000) x
     group by x.queue, x.job_type
     union all
     select x.queue, x.job_type, 0, null, 0, 0, null, count(*), 0, 0
     from (
         select j.queue, j.job_type from reactor.jobs j
-        where j.state = 'pending' and j.parked and j.run_after is null and j.job_type is not null
-            and j.scope is not null limit 100000) x
+        where j.phase = 'parked' and j.scope is not null limit 100000) x
     group by x.queue, x.job_type
     union all
     select x.queue, x.job_type, 0, null, 0, 0, null, 0, count(*), 0
     from (
         select j.queue, j.job_type from reactor.jobs j
-        where j.state = 'waiting' and j.job_type is not null limit 100000) x
+        where j.phase = 'waiting' and j.job_type is not null limit 100000) x
     group by x.queue, x.job_type
     union all
     -- Also cancelled jobs whose handlers have not stopped: they occupy slots.
     select j.queue, j.job_type, 0, null, count(*), 0, null, 0, 0, 0
-    from reactor.jobs j where j.worker_id is not null and j.job_type is not null
+    from reactor.held_jobs j where j.job_type is not null
     group by 1, 2
     union all
     -- Pods run schedules too: without a pod their jobs are not inserted.

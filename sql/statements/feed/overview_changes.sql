@@ -41,7 +41,7 @@ with now as materialized (
     from reader r cross join (
         select w.pipeline_id from newest w
         union
-        (select j.pipeline_id from reactor.jobs j where j.worker_id is not null and j.job_type is not null limit 400)) n
+        (select j.pipeline_id from reactor.held_jobs j where j.job_type is not null limit 400)) n
     where r.cursor is null
 )
 select 'epoch' as kind, -1::bigint as reader, null::uuid as pipeline_id, null::bigint as id, null as name,

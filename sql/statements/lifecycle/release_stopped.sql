@@ -5,6 +5,6 @@ with stopped as materialized (
     where j.id = any ($2::bigint[]) and j.worker_id = $1::uuid and j.state <> 'running'
     order by j.id for no key update
 )
-update reactor.jobs j set worker_id = null, changed_xid = txid_current()
+update reactor.jobs j set worker_id = null, holds_scope = false, changed_xid = txid_current()
 from stopped s where j.id = s.id
 returning j.id

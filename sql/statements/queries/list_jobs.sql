@@ -15,15 +15,19 @@ with candidates as not materialized (
     union all
     (select j.* from reactor.jobs j
         where $8::uuid is null and $3::text = 'waiting'
-            and j.state = 'waiting' and j.id < coalesce($1, 9223372036854775807) order by j.id desc limit $9::int)
+            and j.phase = 'waiting' and j.id < coalesce($1, 9223372036854775807) order by j.id desc limit $9::int)
     union all
-    (select j.* from reactor.jobs j
+    (select j.* from reactor.held_jobs j
         where $8::uuid is null and $3::text = 'running'
-            and j.worker_id is not null and j.id < coalesce($1, 9223372036854775807) order by j.id desc limit $9::int)
+            and j.id < coalesce($1, 9223372036854775807) order by j.id desc limit $9::int)
     union all
     (select j.* from reactor.jobs j
-        where $8::uuid is null and $3::text in ('partial', 'failed', 'cancelled')
-            and j.state in ('partial', 'failed', 'cancelled')
+        where $8::uuid is null and $3::text in ('partial', 'failed')
+            and j.phase = 'failed' and j.id < coalesce($1, 9223372036854775807) order by j.id desc limit $9::int)
+    union all
+    (select j.* from reactor.jobs j
+        where $8::uuid is null and $3::text = 'cancelled'
+            and j.phase = 'cancelled'
             and j.id < coalesce($1, 9223372036854775807) order by j.id desc limit $9::int)
     union all
     (select j.* from reactor.jobs j

@@ -3,22 +3,21 @@
 with counted as (
     select j.queue, 0 as running, count(*) as due, 0 as scheduled, 0 as waiting, min(j.id) as oldest
     from reactor.jobs j
-    where j.state = 'pending' and j.run_after is null and not j.parked and j.job_type is not null group by j.queue
+    where j.phase = 'ready' group by j.queue
     union all
     select j.queue, 0, count(*), 0, 0, min(j.id)
     from reactor.jobs j
-    where j.state = 'pending' and j.parked and j.run_after is null and j.job_type is not null
-        and j.scope is not null group by j.queue
+    where j.phase = 'parked' and j.scope is not null group by j.queue
     union all
     select j.queue, 0, count(*) filter (where j.run_after <= n.now), count(*) filter (where j.run_after > n.now), 0,
         min(j.id) filter (where j.run_after <= n.now)
     from reactor.jobs j cross join (select clock_timestamp() as now) n
-    where j.state = 'pending' and j.run_after is not null and j.job_type is not null group by j.queue
+    where j.phase = 'scheduled' group by j.queue
     union all
     select j.queue, 0, 0, 0, count(*), null from reactor.jobs j
-    where j.state = 'waiting' and j.job_type is not null group by j.queue
+    where j.phase = 'waiting' and j.job_type is not null group by j.queue
     union all
-    select j.queue, count(*), 0, 0, 0, null from reactor.jobs j where j.worker_id is not null group by j.queue
+    select j.queue, count(*), 0, 0, 0, null from reactor.held_jobs j group by j.queue
     union all
     select q.name, 0, 0, 0, 0, null from reactor.queues q
 ), summed as (

@@ -9,19 +9,18 @@ with recent as not materialized (
     where j.finished_at >= (select clock_timestamp()) - make_interval(secs => $1::float8) and j.job_type is not null
 ), unfinished as (
     select j.id, j.job_type, j.state from reactor.jobs j
-    where j.state = 'pending' and j.run_after is null and not j.parked and j.job_type is not null
+    where j.phase = 'ready'
     union all
     select j.id, j.job_type, j.state from reactor.jobs j
-    where j.state = 'pending' and j.run_after is not null and j.job_type is not null
+    where j.phase = 'scheduled'
     union all
     select j.id, j.job_type, j.state from reactor.jobs j
-    where j.state = 'pending' and j.parked and j.run_after is null and j.job_type is not null and j.scope is not null
+    where j.phase = 'parked' and j.scope is not null
     union all
-    select j.id, j.job_type, j.state from reactor.jobs j where j.state = 'waiting'
+    select j.id, j.job_type, j.state from reactor.jobs j where j.phase = 'waiting'
         and j.job_type is not null
     union all
-    select j.id, j.job_type, j.state from reactor.jobs j where j.worker_id is not null
-        and j.state = 'running'
+    select j.id, j.job_type, j.state from reactor.held_jobs j where j.state = 'running'
 ), retried as materialized (
     select distinct a.job_id from reactor.attempts a where a.outcome in ('error', 'crashed', 'lease_lost', 'retried')
 )

@@ -38,19 +38,18 @@ select
     -- Read only where it can exist: no worker holds the scope, and another job of it was unparked.
     case when j.parked and h.id is null then (
         select o.id from reactor.jobs o
-        where o.scope = j.scope and o.state = 'pending' and o.run_after is null and not o.parked
-            and o.job_type is not null
+        where o.scope = j.scope and o.phase = 'ready'
         order by o.priority, o.id limit 1) end as ahead_id,
     s.draining, coalesce(q.paused, false) as is_paused, q.max_running,
     case when q.max_running is not null then (
-        select count(*)::int from reactor.jobs r where r.worker_id is not null and r.queue = j.queue) end
+        select count(*)::int from reactor.held_jobs r where r.queue = j.queue) end
             as queue_running,
     l.pods, l.with_handler, l.with_queue, l.with_both, l.capacity, l.held
 from asked j
 cross join reactor.settings s
 left join reactor.jobs b on b.id = j.broken_by
 left join reactor.workers w on w.id = j.worker_id
-left join reactor.jobs h on h.scope = j.scope and h.worker_id is not null and j.state in ('waiting', 'pending')
+left join reactor.jobs h on h.scope = j.scope and h.holds_scope and j.state in ('waiting', 'pending')
 left join reactor.workers hw on hw.id = h.worker_id
 left join reactor.queues q on q.name = j.queue
 cross join lateral (
@@ -59,7 +58,7 @@ cross join lateral (
         count(distinct l.pod) filter (where l.has_queue)::int as with_queue,
         count(distinct l.pod) filter (where l.has_handler and l.has_queue)::int as with_both,
         coalesce(sum(l.capacity) filter (where l.has_handler and l.has_queue), 0)::int as capacity,
-        coalesce(sum((select count(*) from reactor.jobs r where r.worker_id = l.id))
+        coalesce(sum((select count(*) from reactor.held_jobs r where r.worker_id = l.id))
             filter (where l.has_handler and l.has_queue), 0)::int as held
     from live l
 ) l

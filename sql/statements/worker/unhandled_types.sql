@@ -2,12 +2,12 @@
 -- and type, $1 of them at most, however many jobs there are.
 with recursive kind (queue, job_type, n) as (
     (select j.queue, j.job_type, 1 from reactor.jobs j
-        where j.state = 'pending' and j.run_after is null and not j.parked and j.job_type is not null
+        where j.phase = 'ready'
         order by j.queue, j.job_type limit 1)
     union all
     select next.queue, next.job_type, kind.n + 1 from kind cross join lateral (
         select j.queue, j.job_type from reactor.jobs j
-        where j.state = 'pending' and j.run_after is null and not j.parked and j.job_type is not null
+        where j.phase = 'ready'
             and (j.queue, j.job_type) > (kind.queue, kind.job_type)
         order by j.queue, j.job_type limit 1) next
     where kind.n < $1::int

@@ -25,8 +25,8 @@ begin
             from target t where t.state = 'running'
         ), cancelled as (
             update reactor.jobs j set
-                state = 'cancelled', attempt_id = null, run_after = null, parked = false, error = reason,
-                finished_at = clock_timestamp(), changed_xid = txid_current()
+                state = 'cancelled', phase = 'cancelled', attempt_id = null, run_after = null, parked = false,
+                error = reason, finished_at = clock_timestamp(), changed_xid = txid_current()
             from target t where j.id = t.id and (select count(*) from notified) >= 0
             returning j.id
         )

@@ -11,19 +11,17 @@ end
 $$;
 
 -- For jobs. The engine writes valid values; a person may mistype one.
-create or replace function reactor.before_update_by_hand() returns trigger
-language plpgsql set search_path = pg_catalog, pg_temp as $$
+create or replace function reactor.check_update_by_hand(state text, progress real) returns void
+language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
 begin
-    if new.state not in ('waiting', 'pending', 'running', 'completed', 'partial', 'failed', 'cancelled') then
-        perform reactor.refuse(format('reactor: %L is not a state of a job', new.state),
+    if state not in ('waiting', 'pending', 'running', 'completed', 'partial', 'failed', 'cancelled') then
+        perform reactor.refuse(format('reactor: %L is not a state of a job', state),
             'Use waiting, pending, running, completed, partial, failed or cancelled.');
     end if;
-    if new.progress not between 0 and 1 then
-        perform reactor.refuse(format('reactor: progress %s is out of range', new.progress),
+    if progress not between 0 and 1 then
+        perform reactor.refuse(format('reactor: progress %s is out of range', progress),
             'Use 0 (nothing done) to 1 (all done).');
     end if;
-    new.changed_xid := txid_current();
-    return new;
 end
 $$;
 

@@ -25,11 +25,11 @@ begin
         -- A loose index scan: one step through the index for each queue.
         with recursive ready (name) as (
             (select j.queue from reactor.jobs j
-                where j.state = 'pending' and j.run_after is null and not j.parked and j.job_type is not null
+                where j.phase = 'ready'
                 order by j.queue limit 1)
             union all
             select (select j.queue from reactor.jobs j
-                where j.state = 'pending' and j.run_after is null and not j.parked and j.job_type is not null
+                where j.phase = 'ready'
                     and j.queue > ready.name
                 order by j.queue limit 1)
             from ready where ready.name is not null
@@ -44,7 +44,7 @@ begin
         cross join unnest(types, quotas) t (job_type, quota)
         cross join lateral (
             select j.priority, j.id from reactor.jobs j
-            where j.state = 'pending' and j.run_after is null and not j.parked
+            where j.phase = 'ready'
                 and j.queue = o.queue and j.job_type = t.job_type
             order by j.priority, j.id limit 1) head
         where not exists (select from reactor.queues q where q.name = o.queue and q.paused)
@@ -66,8 +66,8 @@ begin
         order by q.name for no key update skip locked);
     -- A new statement, which sees the claims that came before the locks; one pass over the jobs that workers hold.
     select jsonb_object_agg(h.queue, h.n) into held
-    from (select j.queue, count(*) as n from reactor.jobs j
-        where j.worker_id is not null and j.queue = any (locked_queues) group by j.queue) h;
+    from (select j.queue, count(*) as n from reactor.held_jobs j
+        where j.queue = any (locked_queues) group by j.queue) h;
     select array_agg(case when q.max_running is null then null when q.name <> all (locked_queues) then 0
             else greatest(0, q.max_running - coalesce((held ->> q.name)::int, 0)) end order by w.n),
         coalesce(bool_or(q.max_running is not null and q.name <> all (locked_queues)), false)
@@ -95,7 +95,7 @@ begin
         ), few as materialized (
             select r.priority, r.id from kind k cross join lateral (
                 select j.priority, j.id from reactor.jobs j
-                where j.state = 'pending' and j.run_after is null and not j.parked
+                where j.phase = 'ready'
                     and j.queue = k.queue and j.job_type = k.job_type and (j.priority, j.id) > (k.priority, k.id)
                 order by j.priority, j.id limit least(k.free, 1 + 2 * batch / cardinality(queues))) r
             order by r.priority, r.id limit batch
@@ -104,7 +104,7 @@ begin
         ), first as materialized (
             select k.n, k.queue, k.free, r.priority, r.id from kind k cross join lateral (
                 select j.priority, j.id from reactor.jobs j
-                where j.state = 'pending' and j.run_after is null and not j.parked
+                where j.phase = 'ready'
                     and j.queue = k.queue and j.job_type = k.job_type and (j.priority, j.id) > (k.priority, k.id)
                     and (j.priority, j.id) <= (coalesce((select b.priority from bound b), 32767),
                         coalesce((select b.id from bound b), 9223372036854775807))
@@ -120,6 +120,22 @@ end
 $$;
 comment on function reactor.share_batch is 'How many jobs of each kind are among the first `batch` of all.';
 
+-- Deletes the recent claims of a worker of which it holds nothing any more. One in sixteen claims does this; older rows
+-- are left to the sweeper. (By id, because there may be many dead rows while an old snapshot is open.)
+create or replace function reactor.forget_claims(worker_id uuid) returns void
+language plpgsql set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan
+    set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+begin
+    delete from reactor.claims c
+    where c.worker_id = forget_claims.worker_id
+        and c.id > (select max(l.id) from reactor.claims l where l.worker_id = forget_claims.worker_id) - 1000
+        and not exists (
+            select from unnest(c.job_ids) i (id) join reactor.jobs j on j.id = i.id
+            where j.worker_id = forget_claims.worker_id);
+end
+$$;
+comment on function reactor.forget_claims is 'Deletes claims of a worker of which it holds no job any more.';
+
 -- Starts attempts of these jobs, whose rows the caller has locked. From here on every write to them needs their new
 -- attempt_id: the fence.
 create or replace function reactor.start_attempts(
@@ -130,9 +146,14 @@ language plpgsql set search_path = pg_catalog, pg_temp set jit = off set plan_ca
 declare
     taken_at timestamptz := clock_timestamp();
 begin
+    if ids = '{}' then
+        return;
+    end if;
+    insert into reactor.claims (worker_id, job_ids) values (start_attempts.worker_id, ids);
     return query
         update reactor.jobs j set
-            state = 'running', attempt_id = encode(random_part || substring(int8send(j.id) from 2), 'hex')::uuid,
+            state = 'running', phase = 'taken', holds_scope = j.scope is not null,
+            attempt_id = encode(random_part || substring(int8send(j.id) from 2), 'hex')::uuid,
             worker_id = start_attempts.worker_id, locked_by = pod, locked_at = taken_at,
             started_at = coalesce(j.started_at, taken_at), attempts = j.attempts + 1,
             quota = coalesce(j.max_attempts, greatest(t.quota, j.quota), 3), is_current = j.scope is not null,
@@ -149,7 +170,7 @@ comment on function reactor.start_attempts is 'Starts attempts of jobs that the 
 -- all). A last row without an id says that there may be more: its job_type is `again` if the next claim may come at
 -- once, or `later` if other transactions must end first.
 --
--- `marks`: where to start in each kind, as [{"queue", "job_type", "priority", "id"}, ...]. While an old snapshot is held
+-- `marks`: where to start in each kind, as [{"queue", "job_type", "priority", "id"}, ...]. While an old snapshot is
 -- open, vacuum can't remove the index entries of claimed jobs, and each claim walks past all of them: a millisecond for
 -- a thousand. A worker that notices claims with marks in between: the first job that it last found in each kind.
 create or replace function reactor.claim(
@@ -202,18 +223,21 @@ begin
     if not found then
         return;
     end if;
+    if get_byte(random_part, 0) < 16 then
+        perform reactor.forget_claims(claim.worker_id);
+    end if;
     if has_freed_scopes then
         later := reactor.free_more_scopes();
     end if;
     if marks is null and not has_queues then
         select f.queue, f.job_type, not exists (
             select from reactor.jobs j
-            where j.state = 'pending' and j.run_after is null and not j.parked and j.job_type is not null
+            where j.phase = 'ready'
                 and (j.queue, j.job_type) > (f.queue, f.job_type))
         into only_queue, only_type, is_only_kind
         from (
             select j.queue, j.job_type from reactor.jobs j
-            where j.state = 'pending' and j.run_after is null and not j.parked and j.job_type is not null
+            where j.phase = 'ready'
             order by j.queue, j.job_type limit 1) f;
     end if;
     is_empty := marks is null and not has_queues and only_queue is null;
@@ -253,19 +277,26 @@ begin
             taken_at := clock_timestamp();
             return query
                 with picked as materialized (
-                    select l.location, l.scope, k.quota
+                    select l.location, l.id, l.scope, k.quota
                     from unnest(kind_queue, kind_type, kind_quota, kind_count, kind_after_priority, kind_after_id)
                         k (queue, job_type, quota, n, priority, id)
                     cross join lateral (
-                        select j.ctid as location, j.scope from reactor.jobs j
-                        where j.state = 'pending' and j.run_after is null and not j.parked
-                            and j.queue = k.queue and j.job_type = k.job_type and (j.priority, j.id) > (k.priority, k.id)
+                        select j.ctid as location, j.id, j.scope from reactor.jobs j
+                        where j.phase = 'ready'
+                            and j.queue = k.queue and j.job_type = k.job_type
+                            and (j.priority, j.id) > (k.priority, k.id)
                             and j.attempts < coalesce(j.max_attempts, greatest(k.quota, j.quota), 3)
                         order by j.priority, j.id limit k.n
                         for no key update skip locked) l
+                ), recorded as (
+                    insert into reactor.claims (worker_id, job_ids)
+                    select claim.worker_id, p.ids
+                    from (select array_agg(p.id) as ids, count(p.scope) as scoped from picked p) p
+                    where p.ids is not null and p.scoped = 0
                 )
                 update reactor.jobs j set
-                    state = 'running', attempt_id = encode(random_part || substring(int8send(j.id) from 2), 'hex')::uuid,
+                    state = 'running', phase = 'taken',
+                    attempt_id = encode(random_part || substring(int8send(j.id) from 2), 'hex')::uuid,
                     worker_id = claim.worker_id, locked_by = pod, locked_at = taken_at,
                     started_at = coalesce(j.started_at, taken_at), attempts = j.attempts + 1,
                     quota = coalesce(j.max_attempts, greatest(p.quota, j.quota), 3),
@@ -286,7 +317,7 @@ begin
                 k (queue, job_type, quota, n, priority, id)
             cross join lateral (
                 select j.id, j.scope, j.priority from reactor.jobs j
-                where j.state = 'pending' and j.run_after is null and not j.parked
+                where j.phase = 'ready'
                     and j.queue = k.queue and j.job_type = k.job_type and (j.priority, j.id) > (k.priority, k.id)
                     and j.attempts < coalesce(j.max_attempts, greatest(k.quota, j.quota), 3)
                 order by j.priority, j.id limit k.n
@@ -313,15 +344,15 @@ begin
         window_size := least(1000, greatest(100, 2 * window_size));
     end loop;
     if again or later then
-        return query select null::bigint, case when again and not is_idle then 'again' else 'later' end, null::jsonb, null::uuid,
-            null::bigint, null, null::smallint, null::text[], null, null::uuid, null::int, null::int, null::real,
-            null::timestamptz, null::timestamptz, null::timestamptz;
+        return query select null::bigint, case when again and not is_idle then 'again' else 'later' end, null::jsonb,
+            null::uuid, null::bigint, null, null::smallint, null::text[], null, null::uuid, null::int, null::int,
+            null::real, null::timestamptz, null::timestamptz, null::timestamptz;
     end if;
 end
 $$;
 comment on function reactor.claim is
-    'Claims up to `batch` due jobs for a live worker; returns what handlers need. A last row without an id says when to '
-    'claim again: job_type again (now) or later (soon).';
+    'Claims up to `batch` due jobs for a live worker; returns what handlers need. '
+    'A last row without an id says when to claim again: job_type again (now) or later (soon).';
 
 -- Claims one job. No row if it can't be claimed now, and then nothing has changed.
 create or replace function reactor.claim_job(job_id bigint, worker_id uuid, quota int) returns setof reactor.claimed

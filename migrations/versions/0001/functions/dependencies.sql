@@ -58,7 +58,7 @@ begin
 
     if cancelled_ids is not null then
         update reactor.jobs j set
-            state = 'cancelled', finished_at = clock_timestamp(), changed_xid = txid_current(),
+            state = 'cancelled', phase = 'cancelled', finished_at = clock_timestamp(), changed_xid = txid_current(),
             broken_by = cause.id,
             error = format('Job %s (%s), which this job depends on, %s.', cause.id,
                 coalesce(cause.job_type, 'no type'), cause.ended)
@@ -81,7 +81,9 @@ begin
     if met is not null then
         update reactor.jobs j set
             waiting_on = j.waiting_on - m.n, changed_xid = txid_current(),
-            state = case when j.waiting_on - m.n <= 0 then 'pending' else 'waiting' end
+            state = case when j.waiting_on - m.n <= 0 then 'pending' else 'waiting' end,
+            phase = case when j.waiting_on - m.n > 0 then 'waiting'
+                else reactor.phase('pending', j.run_after, j.parked, j.job_type, j.exclusive) end
         from unnest(met, met_counts) m (id, n)
         where j.id = m.id and j.state = 'waiting';
     end if;
@@ -114,7 +116,9 @@ begin
 
     update reactor.jobs j set
         waiting_on = c.n, changed_xid = txid_current(),
-        state = case when c.n > 0 then 'waiting' else 'pending' end
+        state = case when c.n > 0 then 'waiting' else 'pending' end,
+        phase = case when c.n > 0 then 'waiting'
+            else reactor.phase('pending', j.run_after, j.parked, j.job_type, j.exclusive) end
     from (
         select i.id, count(d.job_id)::int as n
         from unnest(ids) i (id)

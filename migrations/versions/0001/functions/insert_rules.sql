@@ -43,17 +43,19 @@ $$;
 -- of 131,072 digits, the largest that there are.)
 create or replace function reactor.is_plain(
     changed_xid bigint, inserted_xid bigint, created_by text, created_at timestamptz, pipeline_id uuid, state text,
-    attempts int, children int, waiting_on int, is_current boolean, parked boolean, parent_id bigint, attempt_id uuid,
-    worker_id uuid, locked_by text, locked_at timestamptz, started_at timestamptz, finished_at timestamptz,
+    attempts int, children int, waiting_on int, is_current boolean, parked boolean, holds_scope boolean, phase text,
+    parent_id bigint, attempt_id uuid, worker_id uuid, locked_by text, locked_at timestamptz, started_at timestamptz,
+    finished_at timestamptz,
     broken_by bigint, quota int, progress real, status_message text, result jsonb, error text, job_type text,
     payload jsonb, queue text, priority smallint, max_attempts int, timeout_seconds real, tags text[], scope text,
     exclusive boolean, idempotency_key text, run_after timestamptz)
     returns boolean
 language sql volatile
-return case when num_nulls(pipeline_id, parked, is_current, queue, priority, exclusive, tags, payload) = 0
+return case when num_nulls(pipeline_id, parked, holds_scope, is_current, queue, priority, exclusive, tags, payload) = 0
     and num_nonnulls(attempt_id, worker_id, locked_by, locked_at, started_at, finished_at, broken_by, quota, progress,
         status_message, result, error) = 0
-    and state = 'pending' and attempts = 0 and children = 0 and waiting_on = 0 and not (is_current or parked)
+    and state = 'pending' and phase = 'ready' and attempts = 0 and children = 0 and waiting_on = 0
+    and not (is_current or parked or holds_scope)
     and changed_xid = txid_current() and inserted_xid = changed_xid
     and created_at >= transaction_timestamp() and created_at <= clock_timestamp()
     and (created_by = current_user::text and parent_id is null or reactor.may_write_engine_columns())
@@ -108,6 +110,10 @@ begin
     job.waiting_on := coalesce(job.waiting_on, 0);
     job.is_current := coalesce(job.is_current, false);
     job.parked := coalesce(job.parked, false);
+    job.holds_scope := job.scope is not null and job.worker_id is not null;
+    if job.worker_id is not null then
+        insert into reactor.claims (worker_id, job_ids) values (job.worker_id, array[job.id]);
+    end if;
     return job;
 end
 $$;
@@ -128,7 +134,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     update reactor.jobs j set idempotency_key = null, changed_xid = txid_current()
     where j.job_type = release_expired_key.job_type and j.idempotency_key = release_expired_key.idempotency_key
-        and j.state <> 'cancelled'
+        and j.phase <> 'cancelled'
         and j.created_at < clock_timestamp() - (select s.idempotency_window from reactor.settings s);
 end
 $$;
@@ -138,7 +144,8 @@ language plpgsql as $$
 declare
     is_plain boolean := reactor.is_plain(new.changed_xid, new.inserted_xid, new.created_by, new.created_at,
         new.pipeline_id, new.state, new.attempts, new.children, new.waiting_on, new.is_current, new.parked,
-        new.parent_id, new.attempt_id, new.worker_id, new.locked_by, new.locked_at, new.started_at, new.finished_at,
+        new.holds_scope, new.phase, new.parent_id, new.attempt_id, new.worker_id, new.locked_by, new.locked_at,
+        new.started_at, new.finished_at,
         new.broken_by, new.quota, new.progress, new.status_message, new.result, new.error, new.job_type, new.payload,
         new.queue, new.priority, new.max_attempts, new.timeout_seconds, new.tags, new.scope, new.exclusive,
         new.idempotency_key, new.run_after);
@@ -157,6 +164,7 @@ begin
     if new.run_after is not null then
         new.run_after := reactor.unless_past(new.run_after);
     end if;
+    new.phase := reactor.phase(new.state, new.run_after, new.parked, new.job_type, new.exclusive);
     if new.idempotency_key is not null then
         perform reactor.release_expired_key(new.job_type, new.idempotency_key);
     end if;

@@ -34,7 +34,7 @@ begin
                 and not (j.exclusive and exists (
                     select from reactor.jobs o
                     where o.scope = j.scope and o.exclusive and o.id <> j.id
-                        and (o.state in ('waiting', 'pending', 'running') or o.id = any (ids)
+                        and (o.phase in ('waiting', 'ready', 'scheduled', 'parked', 'taken') or o.id = any (ids)
                             or o.id = any (restored) and o.id < j.id and o.state = 'cancelled'
                                 and o.broken_by is not null))))
         order by j.id for no key update) x;
@@ -53,12 +53,12 @@ begin
     where j.id = any (retried || restored) and j.state = 'cancelled' and j.idempotency_key is not null and exists (
         select from reactor.jobs o
         where o.job_type = j.job_type and o.idempotency_key = j.idempotency_key
-            and (o.state <> 'cancelled' or o.id = any (retried || restored) and o.id < j.id));
+            and (o.phase <> 'cancelled' or o.id = any (retried || restored) and o.id < j.id));
 
     update reactor.jobs j set
         attempts = 0, attempt_id = null, quota = null, run_after = null, broken_by = null, error = null, result = null,
         progress = null, status_message = null, started_at = null, finished_at = null, parked = false,
-        changed_xid = txid_current(), state = 'waiting'
+        changed_xid = txid_current(), state = 'waiting', phase = 'waiting'
     where j.id = any (retried || restored);
 
     -- Where both jobs of an edge start over, the one waits for the other again.

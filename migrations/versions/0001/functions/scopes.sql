@@ -45,12 +45,12 @@ begin
     cross join lateral (
         with recursive kind (queue, job_type) as (
             (select p.queue, p.job_type from reactor.jobs p
-                where p.scope = free.scope and p.state = 'pending' and p.run_after is null and p.job_type is not null
+                where p.scope = free.scope and p.phase in ('ready', 'parked')
                 order by p.queue, p.job_type limit 1)
             union all
             select next.queue, next.job_type from kind cross join lateral (
                 select p.queue, p.job_type from reactor.jobs p
-                where p.scope = free.scope and p.state = 'pending' and p.run_after is null and p.job_type is not null
+                where p.scope = free.scope and p.phase in ('ready', 'parked')
                     and (p.queue, p.job_type) > (kind.queue, kind.job_type)
                 order by p.queue, p.job_type limit 1) next
         )
@@ -58,18 +58,18 @@ begin
     ) kind
     cross join lateral (
         select p.id, p.parked from reactor.jobs p
-        where p.scope = free.scope and p.state = 'pending' and p.run_after is null
+        where p.scope = free.scope and p.phase in ('ready', 'parked')
             and p.queue = kind.queue and p.job_type = kind.job_type
         order by p.priority, p.id limit 1
     ) head
     where head.parked
-        and not exists (select from reactor.jobs h where h.scope = free.scope and h.worker_id is not null);
+        and not exists (select from reactor.jobs h where h.scope = free.scope and h.holds_scope);
 
     if heads is not null then
         unparked := array(select j.id from reactor.jobs j where j.id = any (heads) order by j.id
             for no key update skip locked);
-        update reactor.jobs j set parked = false, changed_xid = txid_current()
-        where j.id = any (unparked) and j.state = 'pending' and j.parked;
+        update reactor.jobs j set parked = false, phase = 'ready', changed_xid = txid_current()
+        where j.id = any (unparked) and j.phase = 'parked';
         left_scopes := array(select j.scope from reactor.jobs j
             where j.id = any (array(select unnest(heads) except select unnest(unparked))));
     end if;
@@ -107,7 +107,8 @@ begin
     return exists (select from reactor.freed_scopes);
 end
 $$;
-comment on function reactor.free_more_scopes is 'Unparks the next jobs of scopes that were locked when they were freed.';
+comment on function reactor.free_more_scopes is
+    'Unparks the next jobs of scopes that were locked when they were freed.';
 
 -- Takes the scopes of the first `batch` of these jobs whose scopes are free. The caller has locked the jobs' rows. With
 -- `in_order`, the oldest ready or parked job of the same scope, queue and type is taken instead, and the jobs that must
@@ -129,7 +130,7 @@ declare
 begin
     -- New statements see the claims and releases that came before the locks. From here on nobody else takes these
     -- scopes.
-    held := array(select h.scope from reactor.jobs h where h.scope = any (locked_scopes) and h.worker_id is not null);
+    held := array(select h.scope from reactor.jobs h where h.scope = any (locked_scopes) and h.holds_scope);
 
     -- The current job of a scope that is taken ceases to be current. Its row may be locked.
     writable := array(
@@ -151,8 +152,8 @@ begin
     join reactor.jobs c on c.id = f.id
     cross join lateral (
         select p.id from reactor.jobs p
-        where p.scope = c.scope and p.state = 'pending' and p.run_after is null and p.queue = c.queue
-            and p.job_type = c.job_type and p.attempts < coalesce(p.max_attempts, p.quota, 2147483647)
+        where p.scope = c.scope and p.phase in ('ready', 'parked') and p.queue = c.queue and p.job_type = c.job_type
+            and p.attempts < coalesce(p.max_attempts, p.quota, 2147483647)
         order by p.priority, p.id limit 1
     ) h;
     if leaders is not null and not leaders <@ ids then
@@ -183,7 +184,8 @@ begin
         where in_order and (u.scope = any (held) or u.scope = any (leads)) and u.id <> all (taken));
     parked_some := to_park <> '{}';
     if parked_some then
-        update reactor.jobs j set parked = true, changed_xid = txid_current() where j.id = any (to_park);
+        update reactor.jobs j set parked = true, phase = 'parked', changed_xid = txid_current()
+        where j.id = any (to_park);
     end if;
 
     -- A job that is claimed again is its own predecessor; the claim writes that row.

@@ -1,15 +1,27 @@
 -- For producers: inserts a job in one call, without error handling. Numbers have the widest types that drivers send.
 -- These functions run as their caller, who becomes the creator of the jobs.
 
--- What a producer can't see: the job of another one that is exclusive.
+-- What a producer can't see: the jobs of others.
 create or replace function reactor.find_exclusive(scope text, out id bigint, out pipeline_id uuid)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     select j.id, j.pipeline_id into id, pipeline_id from reactor.jobs j
-    where j.scope = find_exclusive.scope and j.exclusive and j.state in ('waiting', 'pending', 'running');
+    where j.scope = find_exclusive.scope and j.exclusive
+        and j.phase in ('waiting', 'ready', 'scheduled', 'parked', 'taken');
 end
 $$;
 comment on function reactor.find_exclusive is 'The unfinished exclusive job of a scope, or NULL.';
+
+create or replace function reactor.find_key_holder(
+    job_type text, idempotency_key text, out id bigint, out pipeline_id uuid)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    select j.id, j.pipeline_id into id, pipeline_id from reactor.jobs j
+    where j.job_type = find_key_holder.job_type and j.idempotency_key = find_key_holder.idempotency_key
+        and j.phase <> 'cancelled';
+end
+$$;
+comment on function reactor.find_key_holder is 'The job that holds an idempotency key, or NULL.';
 
 create or replace function reactor.submit(
     job_type text,
@@ -51,9 +63,8 @@ begin
         on conflict do nothing
         returning j.id, j.pipeline_id, 'created' as outcome into job;
         if not found and submit.idempotency_key is not null then
-            select j.id, j.pipeline_id, 'existing' as outcome into job from reactor.job_states j
-            where j.job_type = submit.job_type and j.idempotency_key = submit.idempotency_key
-                and j.state <> 'cancelled';
+            select h.id, h.pipeline_id, 'existing' as outcome into job
+            from reactor.find_key_holder(submit.job_type, submit.idempotency_key) h where h.id is not null;
         end if;
         if not found and submit.exclusive then
             select h.id, h.pipeline_id, 'busy' as outcome into job from reactor.find_exclusive(submit.scope) h

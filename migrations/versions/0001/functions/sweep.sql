@@ -34,6 +34,9 @@ begin
         select j.id, j.attempt_id, j.state = 'running' as is_running, j.locked_by, j.attempts
         from reactor.jobs j
         where j.worker_id is not null and (single is null or j.id = single and j.state = 'running')
+            and j.id = any (array(
+                select unnest(c.job_ids) from reactor.claims c
+                where not exists (select from reactor.workers w where w.id = c.worker_id and w.ended_at is null)))
             and not exists (select from reactor.workers w where w.id = j.worker_id and w.ended_at is null)
         order by j.id limit batch
         for no key update skip locked) d;
@@ -44,7 +47,7 @@ begin
             null, errors, null, null, null, null) s;
     end if;
     if stopped is not null then
-        return query update reactor.jobs j set worker_id = null, changed_xid = txid_current()
+        return query update reactor.jobs j set worker_id = null, holds_scope = false, changed_xid = txid_current()
             where j.id = any (stopped) returning j.id, j.state;
     end if;
 end

@@ -1,43 +1,50 @@
--- One row per job. Columns are ordered by width, so that rows need no padding; each comment says who writes the column.
+-- One row per job; each comment says who writes the column. The order of the columns keeps the write-ahead log small: of
+-- a new version in the same page, PostgreSQL leaves out what it has in common with the old one at the beginning and at
+-- the end. So what producers write comes first and last, and what changes is in the middle; within each part, columns
+-- are ordered by width, so that rows need no padding.
 create table reactor.jobs (
     id bigint generated always as identity primary key,
-    changed_xid bigint not null default txid_current(),
     inserted_xid bigint not null default txid_current(),
-    pipeline_id uuid not null default gen_random_uuid(),
-    attempt_id uuid,
-    worker_id uuid,
+    created_at timestamptz not null default clock_timestamp(),
     parent_id bigint,
+    pipeline_id uuid not null default gen_random_uuid(),
+    changed_xid bigint not null default txid_current(),
     broken_by bigint,
     run_after timestamptz,
-    created_at timestamptz not null default clock_timestamp(),
-    started_at timestamptz,
     locked_at timestamptz,
+    started_at timestamptz,
     finished_at timestamptz,
-    max_attempts int,
+    attempt_id uuid,
+    worker_id uuid,
     attempts int not null default 0,
     quota int,
     children int not null default 0,
     waiting_on int not null default 0,
-    timeout_seconds real,
     progress real,
-    priority smallint not null default 0,
-    exclusive boolean not null default false,
     is_current boolean not null default false,
     parked boolean not null default false,
+    holds_scope boolean not null default false,
+    phase text not null default 'ready',
     state text not null default 'pending',
+    locked_by text,
+    status_message text,
+    error text,
+    result jsonb,
+    max_attempts int,
+    timeout_seconds real,
+    priority smallint not null default 0,
+    exclusive boolean not null default false,
     queue text not null default 'default',
     job_type text,
     scope text,
     idempotency_key text,
     created_by text not null default current_user,
-    locked_by text,
-    status_message text,
-    error text,
     tags text[] not null default '{}',
-    payload jsonb not null default '{}',
-    result jsonb
+    payload jsonb not null default '{}'
 ) with (
-    fillfactor = 90,
+    -- Space for the version that a completion writes. It changes no column of a B-tree index or of a predicate, so with
+    -- space in the page it is a HOT update (from PostgreSQL 16 on: before, BRIN indexes prevented that).
+    fillfactor = 62,
     -- Every job leaves several dead row versions, and claims walk through them until vacuum removes them.
     autovacuum_vacuum_scale_factor = 0.02,
     autovacuum_vacuum_insert_scale_factor = 0.1,
@@ -112,31 +119,32 @@ comment on column reactor.jobs.waiting_on is 'engine only: the number of its dep
 comment on column reactor.jobs.broken_by is 
     'engine only: the job whose end cancelled this one; a retry of that job restores this one';
 comment on column reactor.jobs.parked is 'engine only: pending behind another job of its scope; claims do not see it';
+comment on column reactor.jobs.holds_scope is 'engine only: has a scope and a worker_id';
+comment on column reactor.jobs.phase is
+    'engine only: what indexes need to know of the other columns (functions/phase.sql); '
+    'running and completed jobs share the phase taken';
 
+-- Predicates name `phase` and not `state`, which changes when a job completes.
+--
 -- What claims walk, in their order. The type comes before the priority, so that a claim never walks past jobs for which
 -- its pod has no handler.
-create index jobs_ready on reactor.jobs (queue, job_type, priority, id)
-    where state = 'pending' and run_after is null and not parked and job_type is not null;
--- Scheduled jobs, until they are due.
-create index jobs_future on reactor.jobs (run_after) where state = 'pending' and run_after is not null;
+create index jobs_ready on reactor.jobs (queue, job_type, priority, id) where phase = 'ready';
+create index jobs_scheduled on reactor.jobs (run_after) where phase = 'scheduled';
+-- Waiting jobs, and what operators ask for first among millions of completed jobs.
+create index jobs_aside on reactor.jobs (phase, id) where phase in ('waiting', 'failed', 'cancelled');
 -- The line of each scope: its first job leads, whether it is parked or not.
 create index jobs_scope_line on reactor.jobs (scope, queue, job_type, priority, id)
-    where state = 'pending' and run_after is null and job_type is not null and scope is not null;
-create index jobs_waiting on reactor.jobs (id) where state = 'waiting';
--- What operators ask for first, among millions of completed jobs.
-create index jobs_not_completed on reactor.jobs (id) where state in ('partial', 'failed', 'cancelled');
+    where phase in ('ready', 'parked') and scope is not null;
 create index jobs_pipeline on reactor.jobs (pipeline_id, id);
-create index jobs_held on reactor.jobs (worker_id) where worker_id is not null;
 -- Enforces "at most one running job per scope". A cancelled job holds its scope until its handler has stopped.
-create unique index jobs_scope_held on reactor.jobs (scope) where worker_id is not null and scope is not null;
+create unique index jobs_scope_held on reactor.jobs (scope) where holds_scope;
 create unique index jobs_scope_current on reactor.jobs (scope) where is_current;
 create unique index jobs_exclusive_scope_is_busy on reactor.jobs (scope)
-    where exclusive and state in ('waiting', 'pending', 'running');
+    where exclusive and phase in ('waiting', 'ready', 'scheduled', 'parked', 'taken');
 create unique index jobs_idempotency_key_is_taken on reactor.jobs (job_type, idempotency_key)
-    where idempotency_key is not null and state <> 'cancelled';
+    where idempotency_key is not null and phase <> 'cancelled';
 create index jobs_broken_by on reactor.jobs (broken_by) where broken_by is not null;
-create index jobs_times on reactor.jobs using brin (created_at, finished_at);
--- What changed since a given transaction, over all pipelines. A btree would be written twice per job, and progress
--- updates would not be HOT.
-create index jobs_changed on reactor.jobs using brin (changed_xid)
+-- What changed since a given transaction, over all pipelines, and what happened since a given time. A B-tree would be
+-- written twice per job, and progress updates would not be HOT.
+create index jobs_changed on reactor.jobs using brin (changed_xid, created_at, finished_at)
     with (pages_per_range = 16, autosummarize = on);
