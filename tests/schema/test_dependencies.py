@@ -432,17 +432,6 @@ async def test_an_unknown_kind_of_dependency_is_refused(connection: Connection) 
             await connection.execute("insert into reactor.dependencies values (2, 1, 'success')")
 
 
-async def test_a_long_chain_is_cancelled_at_once(connection: Connection, worker: Worker) -> None:
-    async with connection.transaction():
-        jobs = await submit_many(connection, [NewJob(job_type="work") for _ in range(2000)])
-        await connection.execute(
-            "insert into reactor.dependencies (job_id, depends_on) select id, id - 1 from unnest($1::bigint[]) id",
-            [job.id for job in jobs[1:]],
-        )
-    await end(connection, worker, jobs[0].id, Failed("x"))
-    assert await connection.fetchval("select count(*) from reactor.jobs where state = 'cancelled'") == 1999
-
-
 async def test_jobs_that_wait_without_a_reason_are_found(connection: Connection, worker: Worker) -> None:
     """There should be none; deleting a dependency by hand creates one."""
     ids = await dag(connection, "b<a")

@@ -8,7 +8,7 @@ drop function reactor.before_insert, reactor.complete, reactor.check_job, reacto
     reactor.may_write_engine_columns;
 drop table
     reactor.audit, reactor.archive, reactor.schedules, reactor.queues, reactor.workers, reactor.attempts, reactor.steps,
-    reactor.dependencies, reactor.jobs, reactor.settings;
+    reactor.unresolved, reactor.connecting, reactor.dependencies, reactor.jobs, reactor.settings;
 drop function
     reactor.insert_new_job, reactor.pipeline_state,
     reactor.submit(text, jsonb, uuid, text, bigint, timestamptz, bigint, double precision, text[], text, boolean, text),
@@ -19,7 +19,8 @@ drop function
     reactor.refund, reactor.cancel, reactor.retry, reactor.sweep, reactor.expire_workers, reactor.prune,
     reactor.repair_waiting, reactor.create_archive_partition, reactor.after_jobs_updated, reactor.check_dependencies,
     reactor.connect_dependencies, reactor.sees_job, reactor.find_cycle, reactor.recompute_dependencies,
-    reactor.resolve_dependencies, reactor.lock_predecessors, reactor.free_scopes, reactor.lock_scopes,
+    reactor.resolve_ended, reactor.resolve_edges,
+    reactor.resolve_dependencies, reactor.resolve_more, reactor.lock_jobs, reactor.lock_predecessors, reactor.free_scopes, reactor.lock_scopes,
     reactor.scope_lock_class, reactor.check_update, reactor.is_valid, reactor.release_expired_key,
     reactor.unless_past, reactor.find_exclusive, reactor.as_list,
     reactor.complete_dependency, reactor.before_update_by_hand,

@@ -30,6 +30,7 @@ grant execute on function
 
 grant select, insert, update, delete on reactor.jobs to reactor_worker;
 grant select, insert, update (resolved) on reactor.dependencies to reactor_worker;
+grant select, insert, update, delete on reactor.unresolved to reactor_worker;
 grant select, insert, update, delete on reactor.steps, reactor.attempts, reactor.workers, reactor.queues,
     reactor.schedules to reactor_worker;
 grant select, update on reactor.settings to reactor_worker;
@@ -38,7 +39,8 @@ grant execute on function
     reactor.chain,
     reactor.claim, reactor.open_queues, reactor.free_capacity, reactor.take_scopes, reactor.settle, reactor.refund,
     reactor.scope_lock_class, reactor.lock_scopes, reactor.free_scopes, reactor.notify_jobs,
-    reactor.lock_predecessors, reactor.recompute_dependencies, reactor.resolve_dependencies,
+    reactor.lock_jobs, reactor.lock_predecessors, reactor.recompute_dependencies, reactor.resolve_ended,
+    reactor.resolve_edges, reactor.resolve_dependencies, reactor.resolve_more,
     reactor.cancel, reactor.retry, reactor.expire_workers, reactor.sweep, reactor.repair_waiting,
     reactor.prune, reactor.create_archive_partition
     to reactor_worker;
