@@ -436,7 +436,53 @@ async def test_jobs_that_wait_without_a_reason_are_found(connection: Connection,
     """There should be none; deleting a dependency by hand creates one."""
     ids = await dag(connection, "b<a")
     assert await connection.fetch(statements.REPAIR_WAITING, 10) == []
-    await connection.execute("delete from reactor.jobs where id = $1", ids["a"])
+    await connection.execute("delete from reactor.dependencies where job_id = $1", ids["b"])
     found: list[Any] = await connection.fetch(statements.REPAIR_WAITING, 10)
     assert [r["id"] for r in found] == [ids["b"]]
     await end(connection, worker, ids["b"])
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_a_job_that_another_one_needs_can_not_be_deleted(
+    connection: Connection, worker: Worker, is_cancelled: bool
+) -> None:
+    ids = await dag(connection, "b<a c<b")
+    if is_cancelled:
+        await end(connection, worker, ids["a"], Failed("x"))
+    with pytest.raises(asyncpg.ForeignKeyViolationError, match=f"job {ids['a']} can't be deleted") as caught:
+        await connection.execute("delete from reactor.jobs where id = $1", ids["a"])
+    assert f"delete from reactor.dependencies where job_id = {ids['b']}" in (caught.value.hint or "")
+    await connection.execute("delete from reactor.jobs where id = any ($1)", list(ids.values()))
+
+
+async def test_a_job_whose_dependants_have_what_they_need_can_be_deleted(
+    connection: Connection, worker: Worker
+) -> None:
+    ids = await dag(connection, "b<a")
+    await end(connection, worker, ids["a"])
+    await connection.execute("delete from reactor.jobs where id = $1", ids["a"])
+    await end(connection, worker, ids["b"])
+
+
+async def test_a_cause_is_pruned_after_the_jobs_of_other_pipelines_that_it_cancelled(
+    connection: Connection, worker: Worker
+) -> None:
+    """Otherwise a retry of such a job would run it although its need was never met."""
+    async with connection.transaction():
+        cause, dependant = [job.id for job in await submit_many(connection, [NewJob(job_type="work")] * 2)]
+        await connection.execute("insert into reactor.dependencies values ($1, $2)", dependant, cause)
+    await end(connection, worker, cause, Failed("x"))
+
+    async def pruned() -> list[int]:
+        before = {r["id"] for r in await connection.fetch("select id from reactor.jobs")}
+        states = ["completed", "failed", "cancelled"]
+        await connection.fetch(statements.PRUNE, -1.0, states, 100, True, 0, False, False)
+        after = {r["id"] for r in await connection.fetch("select id from reactor.jobs")}
+        return sorted(before - after)
+
+    await connection.execute("update reactor.jobs set tags = '{keep}', finished_at = null where id = $1", dependant)
+    assert await pruned() == []
+    again = await connection.fetch(statements.RETRY, [dependant])
+    assert [tuple(row) for row in again] == [(dependant, "cancelled")]
+    assert await pruned() == [dependant]
+    assert await pruned() == [cause]

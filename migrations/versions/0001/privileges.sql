@@ -40,7 +40,7 @@ grant execute on function
     reactor.claim, reactor.open_queues, reactor.free_capacity, reactor.take_scopes, reactor.settle, reactor.refund,
     reactor.scope_lock_class, reactor.lock_scopes, reactor.free_scopes, reactor.notify_jobs,
     reactor.lock_jobs, reactor.lock_predecessors, reactor.recompute_dependencies, reactor.resolve_ended,
-    reactor.resolve_edges, reactor.resolve_dependencies, reactor.resolve_more,
+    reactor.resolve_edges, reactor.resolve_dependencies, reactor.resolve_more, reactor.is_needed,
     reactor.cancel, reactor.retry, reactor.expire_workers, reactor.sweep, reactor.repair_waiting,
     reactor.prune, reactor.create_archive_partition
     to reactor_worker;

@@ -28,6 +28,9 @@ create or replace trigger before_insert before insert on reactor.dependencies
     for each row when (new.needs is null or new.resolved is not null) execute function reactor.complete_dependency();
 create or replace trigger check_dependencies after insert on reactor.dependencies
     referencing new table as inserted for each statement execute function reactor.check_dependencies();
+-- Only edges that are not met: a prune deletes none of them.
+create or replace trigger check_lost_need after delete on reactor.dependencies
+    for each row when (old.resolved is not true) execute function reactor.check_lost_need();
 -- At the producer's commit, for all edges of the transaction: functions/connect_dependencies.sql.
 create constraint trigger connect_dependencies after insert or update on reactor.connecting
     deferrable initially deferred for each row execute function reactor.connect_dependencies();

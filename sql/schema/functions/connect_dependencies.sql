@@ -113,9 +113,9 @@ $$;
 
 -- Connecting runs at commit, once for all edges of the transaction. Until then no other transaction sees the jobs, and
 -- the locks taken here are not held while the producer works. The jobs are written first, with what their predecessors
--- were when they were read. Then the row in reactor.connecting is updated, which calls this trigger a second time, after
--- all other deferred triggers: only then the predecessors are locked, and what happened to them in between is resolved.
--- So a settle waits for the commit of a producer, but not for the 50,000 jobs that it connects.
+-- were when they were read. Then the row in reactor.connecting is updated, which calls this trigger a second time,
+-- after all other deferred triggers: only then the predecessors are locked, and what happened to them in between is
+-- resolved. So a settle waits for the commit of a producer, but not for the 50,000 jobs that it connects.
 create or replace function reactor.connect_dependencies() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off
     set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$

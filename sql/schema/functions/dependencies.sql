@@ -18,6 +18,9 @@
 -- that another transaction has locked is left in reactor.unresolved. Each level is read after the jobs above it were
 -- locked, so that a dependant which a producer inserts meanwhile is not missed: the producer locks them too, before it
 -- commits.
+--
+-- (Edges are read by comparing rows, which suits one index only. With `depends_on = …` the planner may walk the primary
+-- key from the first job on, because it has the wanted order too.)
 create or replace function reactor.resolve_edges(
     predecessors bigint[], after_ids bigint[], until_ids bigint[], batch int, wait boolean, out handled int)
 -- Plans that were made while the tables were small must not read all of them later.
@@ -50,8 +53,9 @@ begin
             from unnest(predecessors, after_ids, until_ids) r (id, after_id, until_id)
             cross join lateral (
                 select d.job_id from reactor.dependencies d
-                where d.depends_on = r.id and not d.resolved and d.job_id > r.after_id and d.job_id <= r.until_id
-                order by d.job_id limit batch) e
+                where not d.resolved and (d.depends_on, d.job_id) > (r.id, r.after_id)
+                    and (d.depends_on, d.job_id) <= (r.id, r.until_id)
+                order by d.depends_on, d.job_id limit batch) e
             limit batch))
         order by w.id for no key update;
     end if;
@@ -64,8 +68,9 @@ begin
             cross join lateral (select j.state from reactor.jobs j where j.id = r.id offset 0) p
             cross join lateral (
                 select d.job_id, d.needs from reactor.dependencies d
-                where d.depends_on = r.id and not d.resolved and d.job_id > r.after_id and d.job_id <= r.until_id
-                order by d.job_id limit batch - handled) e
+                where not d.resolved and (d.depends_on, d.job_id) > (r.id, r.after_id)
+                    and (d.depends_on, d.job_id) <= (r.id, r.until_id)
+                order by d.depends_on, d.job_id limit batch - handled) e
             limit batch - handled
         ), dependants as materialized (
             select w.id, w.state from reactor.jobs w
@@ -136,25 +141,34 @@ begin
     if handled >= batch then
         perform reactor.notify_jobs();  -- the next claim of a pod continues
     end if;
+    -- The state is compared with a column: with a constant, the planner may walk all waiting jobs (see reactor.settle).
     if cardinality(cancelled_ids) > 0 then
+        with broken as materialized (
+            select c.id, 'waiting' as fence, p.id as cause, p.job_type, p.state
+            from unnest(cancelled_ids, causes) c (id, cause)
+            cross join lateral (select j.id, j.job_type, j.state from reactor.jobs j where j.id = c.cause offset 0) p
+        )
         update reactor.jobs j set
             state = 'cancelled', finished_at = clock_timestamp(), changed_xid = txid_current(),
-            broken_by = p.id,
-            error = format('Job %s (%s), which this job depends on, %s.', p.id, coalesce(p.job_type, 'no type'),
-                case p.state
+            broken_by = b.cause,
+            error = format('Job %s (%s), which this job depends on, %s.', b.cause, coalesce(b.job_type, 'no type'),
+                case b.state
                     when 'partial' then 'completed only in part'
                     when 'failed' then 'failed'
                     else 'was cancelled'
                 end)
-        from unnest(cancelled_ids, causes) c (id, cause) join reactor.jobs p on p.id = c.cause
-        where j.id = c.id and j.state = 'waiting';
+        from broken b
+        where j.id = b.id and j.state = b.fence;
     end if;
     if cardinality(all_met_jobs) > 0 then
+        with met as materialized (
+            select e.id, 'waiting' as fence, count(*)::int as n from unnest(all_met_jobs) e (id) group by e.id
+        )
         update reactor.jobs j set
             waiting_on = j.waiting_on - m.n, changed_xid = txid_current(),
             state = case when j.waiting_on - m.n <= 0 then 'pending' else 'waiting' end
-        from (select e.id, count(*)::int as n from unnest(all_met_jobs) e (id) group by e.id) m
-        where j.id = m.id and j.state = 'waiting';
+        from met m
+        where j.id = m.id and j.state = m.fence;
     end if;
 end
 $$;
@@ -172,7 +186,8 @@ begin
         return;
     end if;
     -- Dependants that resolve_edges cancels come here too, by the trigger: it follows their edges itself.
-    select array_agg(j.id) into ids from reactor.jobs j
+    -- By id, because reactor.cancel locks the first of their dependants in this order.
+    select array_agg(j.id order by j.id) into ids from reactor.jobs j
     where j.id = any (ended) and not (j.state = 'cancelled' and j.broken_by is not null);
     if ids is not null then
         perform reactor.resolve_edges(ids, array_fill(0::bigint, array[cardinality(ids)]),
@@ -298,3 +313,35 @@ begin
     end if;
 end
 $$;
+
+-- A job is deleted, and with it the edge by which another job needs it. Without the edge, that job would run although
+-- its need was never met: at the next repair if it waits, after a retry if it was cancelled.
+create or replace function reactor.check_lost_need() returns trigger
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    if exists (select from reactor.jobs j where j.id = old.job_id)
+        and not exists (select from reactor.jobs p where p.id = old.depends_on)
+    then
+        raise exception 'reactor: job % can''t be deleted while job % needs it', old.depends_on, old.job_id
+            using errcode = 'foreign_key_violation',
+            hint = format('Delete job %s too, or first its dependency: delete from reactor.dependencies '
+                'where job_id = %s and depends_on = %s.', old.job_id, old.job_id, old.depends_on);
+    end if;
+    return null;
+end
+$$;
+
+-- Whether a job of another pipeline needs this one, and has not got what it needs: it was cancelled, or waits. Without
+-- the edge, a retry would run that job.
+create or replace function reactor.is_needed(id bigint) returns boolean
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+begin
+    return exists (
+        select from reactor.dependencies d
+        join reactor.jobs p on p.id = d.depends_on
+        join reactor.jobs w on w.id = d.job_id and w.pipeline_id <> p.pipeline_id
+        where d.depends_on = is_needed.id and not d.resolved);
+end
+$$;
+comment on function reactor.is_needed is
+    'Whether a job of another pipeline needs this one and has not got it; such a job is not pruned.';
