@@ -92,6 +92,26 @@ async def test_a_long_chain_is_cancelled_in_steps(connection: Connection, worker
     assert error == f"Job {first + MANY - 2} (work), which this job depends on, was cancelled."
 
 
+async def test_the_cost_of_a_cascade_grows_with_its_length(connection: Connection) -> None:
+    """Counted in rows that are read: a chain of twice the length takes twice as many, not four times."""
+
+    async def rows_read(size: int) -> int:
+        first = await chain(connection, size)
+        async with connection.transaction():
+            reads = (
+                "select sum(seq_tup_read + idx_tup_fetch) from pg_stat_xact_user_tables where schemaname = 'reactor'"
+            )
+            before = await connection.fetchval(reads)
+            await connection.execute("update reactor.jobs set state = 'failed' where id = $1", first)
+            read: int = await connection.fetchval(reads) - before
+        assert await count(connection, "waiting") == 0
+        return read
+
+    await rows_read(10)
+    short, long = await rows_read(200), await rows_read(800)
+    assert long < 5 * short
+
+
 async def test_a_cascade_that_widens_is_cancelled_completely(connection: Connection, worker: Worker) -> None:
     """40 dependants with 40 dependants each, every third of which only needs an end and runs."""
     async with connection.transaction():

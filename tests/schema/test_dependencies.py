@@ -352,6 +352,41 @@ async def test_a_cycle_closed_after_constraints_were_set_immediate_is_refused(co
             await connection.execute("insert into reactor.dependencies values (2, 1)")
 
 
+async def test_a_producers_settings_do_not_leave_dependencies_unconnected(connection: Connection) -> None:
+    async with connection.transaction():
+        ids = [job.id for job in await submit_many(connection, [NewJob(job_type="work")] * 2)]
+        for name in ("connecting", "connected"):
+            await connection.execute(f"select set_config('reactor.{name}', txid_current()::text, true)")
+        await connection.execute("insert into reactor.dependencies values ($1, $2)", ids[1], ids[0])
+    assert await states(connection, {"a": ids[0], "b": ids[1]}) == {"a": "pending", "b": "waiting"}
+
+
+async def test_a_producers_settings_do_not_hide_a_cycle(connection: Connection) -> None:
+    with pytest.raises(asyncpg.CheckViolationError, match="depend on each other"):
+        async with connection.transaction():
+            await connection.execute("set constraints all immediate")
+            await connection.execute("insert into reactor.jobs (job_type) values ('a'), ('b')")
+            await connection.execute("insert into reactor.dependencies values (1, 2)")
+            await connection.execute("set local reactor.connected = ''")
+            await connection.execute("insert into reactor.dependencies values (2, 1)")
+
+
+async def test_a_rolled_back_savepoint_leaves_later_dependencies_connected(connection: Connection) -> None:
+    async with connection.transaction():
+        ids = [job.id for job in await submit_many(connection, [NewJob(job_type="work")] * 3)]
+        savepoint = connection.transaction()
+        await savepoint.start()
+        await connection.execute("insert into reactor.dependencies values ($1, $2)", ids[1], ids[0])
+        await savepoint.rollback()
+        await connection.execute("insert into reactor.dependencies values ($1, $2)", ids[2], ids[0])
+    assert await states(connection, dict(zip("abc", ids, strict=True))) == {
+        "a": "pending",
+        "b": "pending",
+        "c": "waiting",
+    }
+    assert await connection.fetchval("select count(*) from reactor.connecting") == 0
+
+
 async def test_a_retry_leaves_a_dependant_whose_exclusive_scope_was_taken(
     connection: Connection, worker: Worker
 ) -> None:
