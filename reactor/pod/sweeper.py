@@ -1,4 +1,4 @@
-"""Releases the jobs of dead pods, on every pod, without a leader."""
+"""Releases the jobs of dead pods and continues large ends, on every pod, without a leader."""
 
 import asyncio
 import random
@@ -13,6 +13,8 @@ from reactor.log import get_logger
 log = get_logger(__name__)
 
 _BATCH = 500
+_DEPENDANTS = 1000
+_SHORTEST_PAUSE_SECONDS = 0.5
 _HOUSEKEEPING_SECONDS = 60.0
 _OLD_CLAIMS = 10_000
 _FORGET_WORKERS_AFTER_SECONDS = 7 * 86400.0
@@ -31,6 +33,15 @@ async def sweep(connection: Connection) -> int:
             return swept
 
 
+async def resolve_more(connection: Connection) -> float | None:
+    """Releases or cancels the dependants that are left of large ends, in short transactions. Returns the seconds after
+    which there is more to do: other transactions hold the rest. None: nothing is left."""
+    pause: float | None = 0.0
+    while pause == 0:
+        pause = await connection.fetchval(statements.RESOLVE_MORE, _DEPENDANTS)
+    return pause
+
+
 async def keep_sweeping(url: str, pod: str, longest_pause_seconds: float) -> None:
     """Until it is cancelled. Wakes when the next lease expires, so that a dead pod's jobs wait no longer than that."""
     connection = ReconnectingConnection(url, f"reactor sweep {pod}")
@@ -41,12 +52,15 @@ async def keep_sweeping(url: str, pod: str, longest_pause_seconds: float) -> Non
             pause = longest_pause_seconds
             try:
                 await connection.retry(sweep)
+                unresolved, _ = await connection.retry(resolve_more)
                 if loop.time() >= next_housekeeping:
                     next_housekeeping = loop.time() + _HOUSEKEEPING_SECONDS * random.uniform(0.8, 1.2)
                     await connection.retry(_keep_house)
                 lease, _ = await connection.retry(lambda c: c.fetchval(statements.NEXT_LEASE))
                 if lease is not None:
                     pause = min(pause, max(lease, 0.0) + _JUST_AFTER_SECONDS)
+                if unresolved is not None:
+                    pause = min(pause, max(unresolved, _SHORTEST_PAUSE_SECONDS))
             except asyncpg.PostgresError as error:
                 log.error("sweep failed", error=str(error), sqlstate=error.sqlstate)
             await asyncio.sleep(pause)

@@ -108,9 +108,11 @@ def _dependencies(row: asyncpg.Record) -> Reason:
         )
     shown = ", ".join(f"{job['id']} ({job['state']})" for job in named)
     more = f" and {count - len(named)} more" if count > len(named) else ""
+    ended = next((job for job in named if JobState(job["state"]).is_terminal), None)
+    soon = f" Job {ended['id']} has many dependants; the pods are releasing or cancelling them." if ended else ""
     return Reason(
         Code.DEPENDENCIES,
-        f"Waiting for {'job' if count == 1 else 'jobs'} {shown}{more}.",
+        f"Waiting for {'job' if count == 1 else 'jobs'} {shown}{more}.{soon}",
         {"jobs": named, "count": count},
     )
 

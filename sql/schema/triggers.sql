@@ -26,12 +26,12 @@ create or replace trigger before_insert before insert on reactor.dependencies
     for each row when (new.needs is null or new.resolved is not null) execute function reactor.complete_dependency();
 create or replace trigger check_dependencies after insert on reactor.dependencies
     referencing new table as inserted for each statement execute function reactor.check_dependencies();
--- At the producer's commit, once for all edges of the transaction: functions/connect_dependencies.sql.
-create constraint trigger connect_dependencies after insert on reactor.dependencies
-    deferrable initially deferred for each row
-    when (case when current_setting('reactor.connecting', true) = txid_current()::text then false
-        else set_config('reactor.connecting', txid_current()::text, true) is not null end)
-    execute function reactor.connect_dependencies();
+-- Only edges that are not met: a prune deletes none of them.
+create or replace trigger check_lost_need after delete on reactor.dependencies
+    for each row when (old.resolved is not true) execute function reactor.check_lost_need();
+-- At the producer's commit, for all edges of the transaction: functions/connect_dependencies.sql.
+create constraint trigger connect_dependencies after insert or update on reactor.connecting
+    deferrable initially deferred for each row execute function reactor.connect_dependencies();
 
 create or replace trigger after_write after insert or update on reactor.steps
     for each statement execute function reactor.after_steps_written();

@@ -352,6 +352,41 @@ async def test_a_cycle_closed_after_constraints_were_set_immediate_is_refused(co
             await connection.execute("insert into reactor.dependencies values (2, 1)")
 
 
+async def test_a_producers_settings_do_not_leave_dependencies_unconnected(connection: Connection) -> None:
+    async with connection.transaction():
+        ids = [job.id for job in await submit_many(connection, [NewJob(job_type="work")] * 2)]
+        for name in ("connecting", "connected"):
+            await connection.execute(f"select set_config('reactor.{name}', txid_current()::text, true)")
+        await connection.execute("insert into reactor.dependencies values ($1, $2)", ids[1], ids[0])
+    assert await states(connection, {"a": ids[0], "b": ids[1]}) == {"a": "pending", "b": "waiting"}
+
+
+async def test_a_producers_settings_do_not_hide_a_cycle(connection: Connection) -> None:
+    with pytest.raises(asyncpg.CheckViolationError, match="depend on each other"):
+        async with connection.transaction():
+            await connection.execute("set constraints all immediate")
+            await connection.execute("insert into reactor.jobs (job_type) values ('a'), ('b')")
+            await connection.execute("insert into reactor.dependencies values (1, 2)")
+            await connection.execute("set local reactor.connected = ''")
+            await connection.execute("insert into reactor.dependencies values (2, 1)")
+
+
+async def test_a_rolled_back_savepoint_leaves_later_dependencies_connected(connection: Connection) -> None:
+    async with connection.transaction():
+        ids = [job.id for job in await submit_many(connection, [NewJob(job_type="work")] * 3)]
+        savepoint = connection.transaction()
+        await savepoint.start()
+        await connection.execute("insert into reactor.dependencies values ($1, $2)", ids[1], ids[0])
+        await savepoint.rollback()
+        await connection.execute("insert into reactor.dependencies values ($1, $2)", ids[2], ids[0])
+    assert await states(connection, dict(zip("abc", ids, strict=True))) == {
+        "a": "pending",
+        "b": "pending",
+        "c": "waiting",
+    }
+    assert await connection.fetchval("select count(*) from reactor.connecting") == 0
+
+
 async def test_a_retry_leaves_a_dependant_whose_exclusive_scope_was_taken(
     connection: Connection, worker: Worker
 ) -> None:
@@ -432,22 +467,57 @@ async def test_an_unknown_kind_of_dependency_is_refused(connection: Connection) 
             await connection.execute("insert into reactor.dependencies values (2, 1, 'success')")
 
 
-async def test_a_long_chain_is_cancelled_at_once(connection: Connection, worker: Worker) -> None:
-    async with connection.transaction():
-        jobs = await submit_many(connection, [NewJob(job_type="work") for _ in range(2000)])
-        await connection.execute(
-            "insert into reactor.dependencies (job_id, depends_on) select id, id - 1 from unnest($1::bigint[]) id",
-            [job.id for job in jobs[1:]],
-        )
-    await end(connection, worker, jobs[0].id, Failed("x"))
-    assert await connection.fetchval("select count(*) from reactor.jobs where state = 'cancelled'") == 1999
-
-
 async def test_jobs_that_wait_without_a_reason_are_found(connection: Connection, worker: Worker) -> None:
     """There should be none; deleting a dependency by hand creates one."""
     ids = await dag(connection, "b<a")
     assert await connection.fetch(statements.REPAIR_WAITING, 10) == []
-    await connection.execute("delete from reactor.jobs where id = $1", ids["a"])
+    await connection.execute("delete from reactor.dependencies where job_id = $1", ids["b"])
     found: list[Any] = await connection.fetch(statements.REPAIR_WAITING, 10)
     assert [r["id"] for r in found] == [ids["b"]]
     await end(connection, worker, ids["b"])
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_a_job_that_another_one_needs_can_not_be_deleted(
+    connection: Connection, worker: Worker, is_cancelled: bool
+) -> None:
+    ids = await dag(connection, "b<a c<b")
+    if is_cancelled:
+        await end(connection, worker, ids["a"], Failed("x"))
+    with pytest.raises(asyncpg.ForeignKeyViolationError, match=f"job {ids['a']} can't be deleted") as caught:
+        await connection.execute("delete from reactor.jobs where id = $1", ids["a"])
+    assert f"delete from reactor.dependencies where job_id = {ids['b']}" in (caught.value.hint or "")
+    await connection.execute("delete from reactor.jobs where id = any ($1)", list(ids.values()))
+
+
+async def test_a_job_whose_dependants_have_what_they_need_can_be_deleted(
+    connection: Connection, worker: Worker
+) -> None:
+    ids = await dag(connection, "b<a")
+    await end(connection, worker, ids["a"])
+    await connection.execute("delete from reactor.jobs where id = $1", ids["a"])
+    await end(connection, worker, ids["b"])
+
+
+async def test_a_cause_is_pruned_after_the_jobs_of_other_pipelines_that_it_cancelled(
+    connection: Connection, worker: Worker
+) -> None:
+    """Otherwise a retry of such a job would run it although its need was never met."""
+    async with connection.transaction():
+        cause, dependant = [job.id for job in await submit_many(connection, [NewJob(job_type="work")] * 2)]
+        await connection.execute("insert into reactor.dependencies values ($1, $2)", dependant, cause)
+    await end(connection, worker, cause, Failed("x"))
+
+    async def pruned() -> list[int]:
+        before = {r["id"] for r in await connection.fetch("select id from reactor.jobs")}
+        states = ["completed", "failed", "cancelled"]
+        await connection.fetch(statements.PRUNE, -1.0, states, 100, True, 0, False, False)
+        after = {r["id"] for r in await connection.fetch("select id from reactor.jobs")}
+        return sorted(before - after)
+
+    await connection.execute("update reactor.jobs set tags = '{keep}', finished_at = null where id = $1", dependant)
+    assert await pruned() == []
+    again = await connection.fetch(statements.RETRY, [dependant])
+    assert [tuple(row) for row in again] == [(dependant, "cancelled")]
+    assert await pruned() == [dependant]
+    assert await pruned() == [cause]

@@ -31,6 +31,7 @@ grant execute on function
 
 grant select, insert, update, delete on reactor.jobs to reactor_worker;
 grant select, insert, update (resolved) on reactor.dependencies to reactor_worker;
+grant select, insert, update, delete on reactor.unresolved to reactor_worker;
 grant select, insert, update, delete on reactor.steps, reactor.attempts, reactor.workers, reactor.queues,
     reactor.schedules, reactor.freed_scopes, reactor.claims to reactor_worker;
 grant select, update on reactor.settings, reactor.scope_locks to reactor_worker;
@@ -41,7 +42,8 @@ grant execute on function
     reactor.forget_claims, reactor.start_attempts, reactor.take_scopes, reactor.settle, reactor.refund,
     reactor.scope_bucket, reactor.lock_scopes, reactor.unpark, reactor.free_scopes, reactor.free_more_scopes,
     reactor.notify_jobs,
-    reactor.lock_predecessors, reactor.recompute_dependencies, reactor.resolve_dependencies,
+    reactor.lock_jobs, reactor.lock_predecessors, reactor.recompute_dependencies, reactor.resolve_ended,
+    reactor.resolve_edges, reactor.resolve_dependencies, reactor.resolve_more, reactor.is_needed,
     reactor.cancel, reactor.retry, reactor.expire_workers, reactor.sweep, reactor.repair_waiting,
     reactor.prune, reactor.create_archive_partition
     to reactor_worker;

@@ -40,6 +40,8 @@
 \ir tables/settings.sql
 \ir tables/jobs.sql
 \ir tables/dependencies.sql
+\ir tables/connecting.sql
+\ir tables/unresolved.sql
 \ir tables/steps.sql
 \ir tables/attempts.sql
 \ir tables/workers.sql

@@ -189,6 +189,8 @@ declare
     random_part bytea := substring(uuid_send(gen_random_uuid()) for 9);
     taken_at timestamptz;
     has_freed_scopes boolean;
+    has_unresolved boolean;
+    next_in_seconds float8;
     has_queues boolean;
     is_empty boolean;
     is_only_kind boolean;  -- nothing but this kind is ready:
@@ -215,8 +217,9 @@ declare
     later boolean := false;
 begin
     -- The worker is alive by the database's clock, and draining is off.
-    select w.pod, exists (select from reactor.freed_scopes), exists (select from reactor.queues)
-    into pod, has_freed_scopes, has_queues
+    select w.pod, exists (select from reactor.freed_scopes), exists (select from reactor.unresolved),
+        exists (select from reactor.queues)
+    into pod, has_freed_scopes, has_unresolved, has_queues
     from reactor.workers w
     where w.id = claim.worker_id and w.ended_at is null and w.lease_until > clock_timestamp()
         and not (select s.draining from reactor.settings s);
@@ -226,8 +229,13 @@ begin
     if get_byte(random_part, 0) < 16 then
         perform reactor.forget_claims(claim.worker_id);
     end if;
+    -- What ended jobs have left for later.
+    if has_unresolved then
+        select r.next_in_seconds into next_in_seconds from reactor.resolve_more(500) r;
+        later := next_in_seconds is not null;
+    end if;
     if has_freed_scopes then
-        later := reactor.free_more_scopes();
+        later := reactor.free_more_scopes() or later;
     end if;
     if marks is null and not has_queues then
         select f.queue, f.job_type, not exists (

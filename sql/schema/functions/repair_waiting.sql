@@ -8,11 +8,14 @@ begin
         select j.id from reactor.jobs j
         where j.state = 'waiting' and not exists (
             select from reactor.dependencies d join reactor.jobs p on p.id = d.depends_on
-            where d.job_id = j.id and not d.resolved and p.state in ('waiting', 'pending', 'running'))
+            where d.job_id = j.id and not d.resolved and (p.state in ('waiting', 'pending', 'running')
+                or exists (select from reactor.unresolved u
+                    where u.depends_on = p.id and u.after_id < j.id and u.until_id >= j.id)))
         order by j.id limit batch for no key update skip locked) x;
     if ids is not null then
         perform reactor.lock_predecessors(ids);
         perform reactor.recompute_dependencies(ids);
+        perform reactor.resolve_ended(ids);
         return query select unnest(ids);
     end if;
 end

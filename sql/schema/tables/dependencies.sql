@@ -25,6 +25,7 @@ comment on column reactor.dependencies.needs is
 comment on column reactor.dependencies.resolved is
     'engine only: true: the need is met; false: not yet; NULL: just inserted';
 create index dependencies_new on reactor.dependencies (job_id) where resolved is null;
-create index dependencies_open on reactor.dependencies (depends_on) where not resolved;
+-- The dependants of a job that ends, by id, so that each can be passed once.
+create index dependencies_open on reactor.dependencies (depends_on, job_id) where not resolved;
 -- For deleting a job: the foreign key searches its resolved edges too.
 create index dependencies_depends_on on reactor.dependencies (depends_on);

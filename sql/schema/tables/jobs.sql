@@ -1,7 +1,7 @@
--- One row per job; each comment says who writes the column. The order of the columns keeps the write-ahead log small: of
--- a new version in the same page, PostgreSQL leaves out what it has in common with the old one at the beginning and at
--- the end. So what producers write comes first and last, and what changes is in the middle; within each part, columns
--- are ordered by width, so that rows need no padding.
+-- One row per job; each comment says who writes the column. The order of the columns keeps the write-ahead log small:
+-- of a new version in the same page, PostgreSQL leaves out what it has in common with the old one at the beginning and
+-- at the end. So what producers write comes first and last, and what changes is in the middle; within each part,
+-- columns are ordered by width, so that rows need no padding.
 create table reactor.jobs (
     id bigint generated always as identity primary key,
     inserted_xid bigint not null default txid_current(),

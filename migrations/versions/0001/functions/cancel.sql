@@ -1,14 +1,24 @@
 -- Cancels unfinished jobs. A running job loses its fence at once, so that its attempt can write nothing more, and its
 -- worker is notified; worker_id stays, and with it the scope, until the handler has stopped.
--- Lock order: rows of running jobs, as a settle locks them; then scopes, as a settle takes them next; then the rest.
+-- Lock order: rows of running jobs by id, as a settle locks them; then all others that the cancel will touch by id, in
+-- one statement: the jobs themselves and their dependants, as far as reactor.resolve_dependencies handles them at once.
 create or replace function reactor.cancel(ids bigint[], reason text) returns table (id bigint, was text)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 begin
     perform from reactor.jobs j where j.id = any (ids) and j.state = 'running' order by j.id for no key update;
-    perform reactor.lock_scopes(array(
-        select j.scope from reactor.jobs j
-        where j.id = any (ids) and j.scope is not null and j.state in ('waiting', 'pending')));
+    perform from reactor.jobs j
+    where j.state in ('waiting', 'pending') and j.id = any (ids || array(
+        select e.job_id
+        from (select t.id from reactor.jobs t
+            where t.id = any (ids) and t.state in ('waiting', 'pending', 'running') order by t.id) t
+        cross join lateral (
+            select d.job_id from reactor.dependencies d
+            where not d.resolved and (d.depends_on, d.job_id) > (t.id, 0)
+                and (d.depends_on, d.job_id) <= (t.id, 9223372036854775807)
+            order by d.depends_on, d.job_id limit 1000) e
+        limit 1000))
+    order by j.id for no key update;
     return query
         with target as materialized (
             select j.id, j.state, j.attempt_id, j.attempts, j.locked_by, j.locked_at, j.worker_id

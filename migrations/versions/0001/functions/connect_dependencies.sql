@@ -4,7 +4,7 @@
 -- the jobs of this transaction that they depend on: jobs without open dependencies are removed until none are left, or
 -- a cycle is. In arrays, so that ten thousand edges take tens of milliseconds.
 create or replace function reactor.find_cycle(starts bigint[]) returns bigint[]
-language plpgsql set search_path = pg_catalog, pg_temp as $$
+language plpgsql set search_path = pg_catalog, pg_temp set enable_hashjoin = on as $$
 declare
     nodes bigint[];
     needed int[];      -- edges, sorted by this end
@@ -18,10 +18,12 @@ begin
     with recursive above (id) as (
         select unnest(starts)
         union
-        select d.depends_on
+        -- Without `offset 0` the planner may read all dependencies at each level.
+        select p.id
         from above
-        join reactor.dependencies d on d.job_id = above.id
-        join reactor.jobs p on p.id = d.depends_on and p.inserted_xid = txid_current()
+        cross join lateral (select d.depends_on from reactor.dependencies d where d.job_id = above.id offset 0) d
+        cross join lateral (
+            select j.id from reactor.jobs j where j.id = d.depends_on and j.inserted_xid = txid_current() offset 0) p
     )
     select array_agg(above.id) into nodes from above;
 
@@ -101,32 +103,63 @@ begin
             using errcode = 'object_not_in_prerequisite_state',
             hint = 'Insert a job and its dependencies in one transaction.';
     end if;
+
+    insert into reactor.connecting as c (xid, first_id)
+    select txid_current(), min(e.job_id) from inserted e having count(*) > 0
+    on conflict (xid) do update set first_id = excluded.first_id where excluded.first_id < c.first_id;
     return null;
 end
 $$;
 
 -- Connecting runs at commit, once for all edges of the transaction. Until then no other transaction sees the jobs, and
--- the locks taken here are not held while the producer works.
+-- the locks taken here are not held while the producer works. The jobs are written first, with what their predecessors
+-- were when they were read. Then the row in reactor.connecting is updated, which calls this trigger a second time,
+-- after all other deferred triggers: only then the predecessors are locked, and what happened to them in between is
+-- resolved. So a settle waits for the commit of a producer, but not for the 50,000 jobs that it connects.
 create or replace function reactor.connect_dependencies() returns trigger
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off
+    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
+    noted reactor.connecting;
     ids bigint[];
+    edges int;
     cycle bigint[];
+    external bigint[];
 begin
-    -- After SET CONSTRAINTS IMMEDIATE, edges that follow come here again.
-    perform set_config('reactor.connecting', '', true);
-    select array_agg(distinct j.id) into ids
-    from reactor.dependencies d join reactor.jobs j on j.id = d.job_id
-    where d.resolved is null and j.inserted_xid = txid_current() and j.state in ('pending', 'waiting');
-    if ids is null then
+    select c.* into noted from reactor.connecting c where c.xid = txid_current();
+    if not found then
         return null;
     end if;
 
+    select array_agg(distinct j.id), count(*) into ids, edges
+    from reactor.dependencies d join reactor.jobs j on j.id = d.job_id
+    where d.resolved is null and d.job_id >= noted.first_id and j.inserted_xid = txid_current()
+        and j.state in ('pending', 'waiting');
+    if ids is null then
+        perform reactor.lock_jobs(noted.predecessors);
+        -- A new statement, which sees how they ended.
+        perform reactor.resolve_edges(p.ids, array_fill(noted.first_id - 1, array[cardinality(p.ids)]),
+            array_fill(9223372036854775807, array[cardinality(p.ids)]), 1000, false)
+        from (select array_agg(j.id) as ids from reactor.jobs j
+            where j.id = any (noted.predecessors) and j.state in ('completed', 'partial', 'failed', 'cancelled')) p
+        where p.ids is not null;
+        delete from reactor.connecting c where c.xid = txid_current();
+        return null;
+    end if;
+    if edges > 100000 then
+        raise exception 'reactor: a transaction can''t insert % dependencies', edges
+            using errcode = 'program_limit_exceeded',
+            hint = 'At most 100,000 are connected at once. Insert the jobs in several transactions, '
+                'or depend on one job that depends on the others.';
+    end if;
+
     -- A cycle has at least one edge from an older job to a newer one. Most transactions have no such edge. If this is
-    -- not the first call (constraints were set immediate), that edge may be among those that are already connected.
-    if current_setting('reactor.connected', true) = 'yes' or exists (
+    -- not the first time (constraints were set immediate), that edge may be among those that are already connected.
+    if exists (
         select from reactor.dependencies d where d.resolved is null and d.job_id = any (ids)
-            and d.depends_on > d.job_id)
+            and (d.depends_on > d.job_id or exists (
+                select from reactor.dependencies e join reactor.jobs p on p.id = e.job_id
+                where e.job_id = d.depends_on and e.resolved is not null and p.inserted_xid = txid_current())))
     then
         cycle := reactor.find_cycle(ids);
         if cycle is not null then
@@ -135,9 +168,16 @@ begin
         end if;
     end if;
 
-    perform set_config('reactor.connected', 'yes', true);
-    perform reactor.lock_predecessors(ids);
     perform reactor.recompute_dependencies(ids);
+    select array_agg(distinct p.id) into external
+    from reactor.dependencies d join reactor.jobs p on p.id = d.depends_on
+    where d.job_id = any (ids) and not d.resolved
+        and (p.inserted_xid <> txid_current() or p.state in ('completed', 'partial', 'failed', 'cancelled'));
+    if external is null and noted.predecessors is null then
+        delete from reactor.connecting c where c.xid = txid_current();
+    else
+        update reactor.connecting c set predecessors = c.predecessors || external where c.xid = txid_current();
+    end if;
     return null;
 end
 $$;

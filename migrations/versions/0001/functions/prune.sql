@@ -18,8 +18,8 @@ end
 $$;
 
 -- Reads the next `batch` jobs after the id `after_id`, and removes the pipelines among them whose jobs all ended in one
--- of these states more than `age_seconds` ago and are held by no worker. With `keep_current` the current job of each
--- scope is kept. Jobs are read by id, so that a caller that continues with `last_id` passes each job once, however many
+-- of these states more than `age_seconds` ago, are held by no worker and needed by no other pipeline. With
+-- `keep_current` the current job of each scope is kept. Jobs are read by id, so that a caller that continues with `last_id` passes each job once, however many
 -- are kept; last_id is NULL when nothing old is left. It waits for no lock: a pipeline with a locked row (during a
 -- retry, for example) is left for the next time. With `archive` the pipelines are copied to reactor.archive first; with
 -- `dry_run` they are only counted, each with its first job.
@@ -48,13 +48,15 @@ begin
         select count(*), coalesce(sum(w.size), 0) into pipelines, jobs from (
             select count(*) as size from reactor.jobs j where j.pipeline_id = any (candidates) group by j.pipeline_id
             having min(j.id) > after_id and bool_and(coalesce(j.finished_at < before and j.state = any (states)
-                and j.worker_id is null and not (keep_current and j.is_current), false))) w;
+                and j.worker_id is null and not (keep_current and j.is_current)
+                and not reactor.is_needed(j.id), false))) w;
         return;
     end if;
     -- A locked row is read as it is now, with changes that committed since the statement began.
     with locked as materialized (
         select j.id, j.pipeline_id, coalesce(j.finished_at < before and j.state = any (states)
-            and j.worker_id is null and not (keep_current and j.is_current), false) as is_old
+            and j.worker_id is null and not (keep_current and j.is_current)
+            and not reactor.is_needed(j.id), false) as is_old
         from reactor.jobs j where j.pipeline_id = any (candidates) order by j.id for update skip locked
     ), whole as materialized (
         select l.pipeline_id, array_agg(l.id) as ids from locked l group by l.pipeline_id

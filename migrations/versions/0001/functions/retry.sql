@@ -14,30 +14,38 @@ begin
         with recursive broken (id) as (
             select j.id from reactor.jobs j where j.broken_by = any (ids) and j.state = 'cancelled'
             union
-            select j.id from broken join reactor.jobs j on j.broken_by = broken.id and j.state = 'cancelled'
+            -- Without `offset 0` the planner may read all cancelled jobs at each level.
+            select j.id from broken cross join lateral (
+                select b.id from reactor.jobs b where b.broken_by = broken.id and b.state = 'cancelled' offset 0) j
         )
         select coalesce(array_agg(broken.id order by broken.id), '{}') into restored from broken
-            where broken.id <> all (ids);
+            where broken.id not in (select unnest(ids));
         exit when restored = known;
         -- Lock order: predecessors first, the rest by id.
         perform reactor.lock_predecessors(ids || restored);
         perform from reactor.jobs j where j.id = any (ids || restored) order by j.id for no key update;
+        -- What is left of their ends must not happen any more. A transaction that is doing it holds one of these rows
+        -- and may add others, which only the next statement sees.
+        loop
+            delete from reactor.unresolved u where u.depends_on = any (ids || restored);
+            exit when not exists (select from reactor.unresolved u where u.depends_on = any (ids || restored));
+        end loop;
     end loop;
-    select array_agg(x.id) filter (where x.id = any (ids)), array_agg(x.id) filter (where x.id = any (restored))
+    -- Long arrays are turned into sets: a comparison with each element would take quadratic time.
+    select array_agg(x.id) filter (where x.is_named), array_agg(x.id) filter (where not x.is_named)
     into retried, restored
     from (
-        select j.id from reactor.jobs j
-        where (j.id = any (ids) and j.state in ('completed', 'partial', 'failed', 'cancelled'))
-            or (j.id = any (restored) and j.state = 'cancelled' and j.broken_by is not null
+        select j.id, j.id in (select unnest(ids)) as is_named from reactor.jobs j
+        where j.id = any (ids || restored)
+            and case when j.id in (select unnest(ids)) then j.state in ('completed', 'partial', 'failed', 'cancelled')
                 -- If another job holds its exclusive scope by now, or gets it here, it stays cancelled; the others are
                 -- restored.
-                and not (j.exclusive and exists (
+                else j.state = 'cancelled' and j.broken_by is not null and not (j.exclusive and exists (
                     select from reactor.jobs o
                     where o.scope = j.scope and o.exclusive and o.id <> j.id
                         and (o.phase in ('waiting', 'ready', 'scheduled', 'parked', 'taken') or o.id = any (ids)
                             or o.id = any (restored) and o.id < j.id and o.state = 'cancelled'
-                                and o.broken_by is not null))))
-        order by j.id for no key update) x;
+                                and o.broken_by is not null))) end) x;
     if retried is null then
         return;
     end if;
@@ -63,8 +71,9 @@ begin
 
     -- Where both jobs of an edge start over, the one waits for the other again.
     update reactor.dependencies d set resolved = false
-    where d.job_id = any (retried || restored) and d.depends_on = any (retried || restored) and d.resolved;
+    where d.job_id = any (retried || restored) and d.depends_on in (select unnest(retried || restored)) and d.resolved;
     perform reactor.recompute_dependencies(retried || restored);
+    perform reactor.resolve_ended(retried || restored);
     return query select j.id, j.state from reactor.jobs j where j.id = any (retried || restored) order by j.id;
 end
 $$;

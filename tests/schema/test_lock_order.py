@@ -1,0 +1,87 @@
+"""Transactions that meet at the same rows take turns: each test holds a row, lets two of them queue for it, and then
+releases it, so that they continue in the order that would deadlock if their lock orders differed."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+
+import pytest
+
+from reactor.client.submit import NewJob, submit_many
+from reactor.database import statements
+from reactor.database.connection import Connection, connect
+from reactor.lifecycle.claim import claim_one
+from reactor.lifecycle.lease import Worker
+from reactor.lifecycle.settle import abandon, settle
+from reactor.outcome import Completed, Ending, Errored, Failed, Outcome
+from tests.support.until import until
+
+
+async def waiting_sessions(connection: Connection) -> int:
+    found: int = await connection.fetchval(
+        "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+    )
+    return found
+
+
+async def in_turn(
+    database: str, held: int, first: Callable[[Connection], Awaitable[object]], second: Callable[..., Awaitable[object]]
+) -> None:
+    """Both wait for the row `held`, one after the other, and continue when it is released."""
+    async with AsyncExitStack() as stack:
+        holder, left, right = [await stack.enter_async_context(connect(database, name=n)) for n in ("h", "l", "r")]
+        transaction = holder.transaction()
+        await transaction.start()
+        await holder.execute("select from reactor.jobs where id = $1 for update", held)
+        tasks = []
+        for number, (connection, run) in enumerate([(left, first), (right, second)], start=1):
+            tasks.append(asyncio.ensure_future(run(connection)))
+            await until(lambda number=number: _at_least(holder, number))
+        await transaction.rollback()
+        await asyncio.gather(*tasks)
+
+
+async def _at_least(connection: Connection, number: int) -> bool:
+    return await waiting_sessions(connection) >= number
+
+
+@pytest.mark.parametrize("outcome", [Completed(), Failed("x")])
+async def test_a_cancel_locks_its_jobs_and_their_dependants_in_the_order_of_a_settle(
+    connection: Connection, worker: Worker, database: str, outcome: Outcome
+) -> None:
+    """`needed` is older than its dependant for the settle, which locks both, but younger by id."""
+    async with connection.transaction():
+        running, dependant, needed = [job.id for job in await submit_many(connection, [NewJob(job_type="work")] * 3)]
+        await connection.executemany(
+            "insert into reactor.dependencies (job_id, depends_on) values ($1, $2)",
+            [(dependant, running), (needed, running), (dependant, needed)],
+        )
+    job = await claim_one(connection, worker, running)
+    assert job
+    ending = Ending(job.id, job.attempt_id, outcome)
+    await in_turn(
+        database,
+        dependant,
+        lambda pod: settle(pod, [ending]),
+        lambda operator: operator.fetch(statements.CANCEL, [needed], "not needed"),
+    )
+    left = await connection.fetch("select state from reactor.jobs where id = any ($1)", [dependant, needed])
+    assert [row["state"] for row in left] == ["cancelled", "cancelled"]
+
+
+async def test_a_cancel_and_the_release_of_an_abandoned_job_take_turns(
+    connection: Connection, worker: Worker, database: str
+) -> None:
+    [made] = await submit_many(connection, [NewJob(job_type="work", scope="s")])
+    job = await claim_one(connection, worker, made.id)
+    assert job
+    assert await abandon(connection, job.id, job.attempt_id, Errored("too slow", retry_after_seconds=600))
+    await in_turn(
+        database,
+        job.id,
+        lambda pod: pod.fetch(statements.RELEASE_STOPPED, worker.id, [job.id]),
+        lambda operator: operator.fetch(statements.CANCEL, [job.id], "not needed"),
+    )
+    row = await connection.fetchrow("select state, worker_id from reactor.jobs where id = $1", job.id)
+    assert row
+    assert tuple(row) == ("cancelled", None)
