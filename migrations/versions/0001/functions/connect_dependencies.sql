@@ -138,6 +138,8 @@ begin
     perform set_config('reactor.connected', 'yes', true);
     perform reactor.lock_predecessors(ids);
     perform reactor.recompute_dependencies(ids);
+    -- Connecting many edges takes time, and a notification from before it may have come too early.
+    perform reactor.notify_jobs();
     return null;
 end
 $$;
