@@ -23,7 +23,8 @@ drop function
     reactor.repair_waiting, reactor.create_archive_partition, reactor.after_jobs_updated, reactor.check_dependencies,
     reactor.connect_dependencies, reactor.sees_job, reactor.find_cycle, reactor.recompute_dependencies,
     reactor.resolve_dependencies, reactor.lock_predecessors, reactor.free_more_scopes, reactor.free_scopes,
-    reactor.unpark, reactor.lock_scopes, reactor.scope_bucket, reactor.check_update, reactor.is_valid, reactor.release_expired_key,
+    reactor.unpark, reactor.lock_scopes, reactor.scope_bucket, reactor.check_update, reactor.is_valid,
+    reactor.next_key_reuse,
     reactor.unless_past, reactor.find_exclusive, reactor.find_key_holder, reactor.as_list,
     reactor.complete_dependency, reactor.check_update_by_hand,
     reactor.set_changed, reactor.epoch, reactor.after_limits_changed,
@@ -35,7 +36,8 @@ drop type reactor.claimed;
 drop sequence reactor.jobs_notified_at, reactor.jobs_notified_by, reactor.jobs_refused_at, reactor.jobs_queued_by,
     reactor.feed_notified_at, reactor.feed_notified_by, reactor.feed_refused_at;
 drop function
-    reactor.phase, reactor.check_tags, reactor.are_tags, reactor.check_timeout, reactor.is_timeout, reactor.check_max_attempts,
+    reactor.phase, reactor.check_tags, reactor.are_tags, reactor.check_timeout, reactor.is_timeout,
+    reactor.check_max_attempts,
     reactor.is_max_attempts, reactor.check_priority, reactor.is_priority, reactor.check_key, reactor.is_key,
     reactor.check_name, reactor.is_name, reactor.check_payload, reactor.is_payload;
 drop function reactor.refuse;
