@@ -10,7 +10,7 @@ grant execute on function
     reactor.check_key, reactor.is_priority, reactor.check_priority, reactor.is_max_attempts,
     reactor.check_max_attempts, reactor.is_timeout, reactor.check_timeout, reactor.are_tags, reactor.check_tags,
     reactor.is_valid, reactor.check_job, reactor.may_write_engine_columns,
-    reactor.phase, reactor.is_plain, reactor.complete, reactor.unless_past, reactor.release_expired_key,
+    reactor.phase, reactor.is_plain, reactor.complete, reactor.unless_past, reactor.next_key_reuse,
     reactor.time_ordered_uuid, reactor.sees_job
     to reactor_producer, reactor_worker;
 -- For currval and lastval, by which some drivers ask for the id of an inserted row.
@@ -30,12 +30,13 @@ grant execute on function
     to reactor_producer, reactor_worker;
 
 grant select, insert, update, delete on reactor.jobs to reactor_worker;
-grant select, insert, update (resolved) on reactor.dependencies to reactor_worker;
+grant select, insert, update (resolved), delete on reactor.dependencies to reactor_worker;
 grant select, insert, update, delete on reactor.unresolved to reactor_worker;
 grant select, insert, update, delete on reactor.steps, reactor.attempts, reactor.workers, reactor.queues,
     reactor.schedules, reactor.freed_scopes, reactor.claims to reactor_worker;
 grant select, update on reactor.settings, reactor.scope_locks to reactor_worker;
-grant select, insert on reactor.audit, reactor.archive to reactor_worker;
+grant select, insert on reactor.archive to reactor_worker;
+grant select, insert (who, what, target, came_from, details) on reactor.audit to reactor_worker;
 grant execute on function
     reactor.chain,
     reactor.claim, reactor.claim_job, reactor.ready_kinds, reactor.free_capacity, reactor.share_batch,
@@ -45,7 +46,8 @@ grant execute on function
     reactor.lock_jobs, reactor.lock_predecessors, reactor.recompute_dependencies, reactor.resolve_ended,
     reactor.resolve_edges, reactor.resolve_dependencies, reactor.resolve_more, reactor.is_needed,
     reactor.cancel, reactor.retry, reactor.expire_workers, reactor.sweep, reactor.repair_waiting,
-    reactor.prune, reactor.create_archive_partition
+    reactor.prune, reactor.prune_part, reactor.prune_whole, reactor.remove_jobs, reactor.last_ended,
+    reactor.is_prunable, reactor.create_archive_partition
     to reactor_worker;
 
 grant select on all tables in schema reactor to reactor_viewer;

@@ -511,7 +511,7 @@ async def test_a_cause_is_pruned_after_the_jobs_of_other_pipelines_that_it_cance
     async def pruned() -> list[int]:
         before = {r["id"] for r in await connection.fetch("select id from reactor.jobs")}
         states = ["completed", "failed", "cancelled"]
-        await connection.fetch(statements.PRUNE, -1.0, states, 100, True, 0, False, False)
+        await connection.fetch(statements.PRUNE, -1.0, states, 100, True, "{}", False, False)
         after = {r["id"] for r in await connection.fetch("select id from reactor.jobs")}
         return sorted(before - after)
 

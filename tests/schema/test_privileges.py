@@ -82,6 +82,9 @@ DENIED = [
     "select setval('reactor.jobs_id_seq', 1)",
     "select setval('reactor.jobs_notified_at', 1)",
     "select last_value from reactor.jobs_notified_at",
+    "select setval('reactor.jobs_notified_by', 1)",
+    "insert into reactor.wakeups values ('reactor_jobs')",
+    "select reactor.notify_at_end('reactor_jobs')",
     "create table reactor.mine (x int)",
     "create function reactor.mine() returns int language sql return 1",
     "alter table reactor.jobs disable trigger all",
@@ -256,9 +259,11 @@ async def test_a_job_belongs_to_the_role_that_runs_submit(connection: Connection
     async with acting_as(connection, "reactor_producer") as name:
         await connection.execute(
             "create temp table trap (x int); insert into trap values (1), (2);"
+            "create function pg_temp.notify_now() returns void language plpgsql as "
+            "$$ begin set constraints all immediate; end $$;"
             "create function pg_temp.submit(x int) returns int language plpgsql immutable as "
             "$$ begin if session_user <> current_user then "
-            "perform set_config('reactor.inserting', txid_current()::text, true); "
+            "perform pg_temp.notify_now(); "
             "perform reactor.submit('forged'), reactor.submit_many('[{\"job_type\": \"forged\"}]'); "
             "end if; return x; end $$;"
             "create index on trap (pg_temp.submit(x))"
@@ -392,7 +397,7 @@ async def test_a_worker_may_run_jobs_and_not_change_the_schema(connection: Conne
             "RECOVER": [2],
             "PROMOTE_DUE": [10],
             "UNPARK_SCOPES": [],
-            "PRUNE": [0.0, ["completed", "cancelled"], 10, False, 0, True, False],
+            "PRUNE": [0.0, ["completed", "cancelled"], 10, False, "{}", True, False],
         }
         for name, arguments in calls.items():
             await connection.fetch(getattr(statements, name), *arguments)
@@ -407,6 +412,23 @@ async def test_a_worker_may_run_jobs_and_not_change_the_schema(connection: Conne
         ):
             with pytest.raises(asyncpg.InsufficientPrivilegeError):
                 await connection.execute(statement)
+
+
+async def test_the_audit_holds_the_role_that_wrote_it_and_the_databases_time(connection: Connection) -> None:
+    async with acting_as(connection, "reactor_worker") as name:
+        for column, value in {"at": "'2020-01-01'", "written_by": "'anne'", "id": "7"}.items():
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await connection.execute(
+                    f"insert into reactor.audit ({column}, what) overriding system value values ({value}, 'x')"
+                )
+        await connection.execute(statements.RECORD_ACTION, "bob", "cancel", "7", "cli", "{}")
+        for change in ("update reactor.audit set who = 'anne'", "truncate reactor.audit"):
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await connection.execute(change)
+        [row] = await connection.fetch(
+            "select *, at between now() - interval '1 min' and now() as is_now from reactor.audit"
+        )
+        assert (row["who"], row["written_by"], row["is_now"]) == ("bob", name, True)
 
 
 async def test_a_viewer_may_read_everything_and_change_nothing(connection: Connection) -> None:

@@ -7,9 +7,9 @@ drop policy leave_out_the_id_of_a_job_or_write_default on reactor.jobs;
 drop function reactor.before_insert, reactor.complete, reactor.check_job, reactor.is_plain,
     reactor.may_write_engine_columns;
 drop table
-    reactor.audit, reactor.archive, reactor.schedules, reactor.claims, reactor.freed_scopes, reactor.scope_locks,
-    reactor.queues, reactor.workers, reactor.attempts, reactor.steps, reactor.unresolved, reactor.connecting,
-    reactor.dependencies, reactor.jobs, reactor.settings;
+    reactor.wakeups, reactor.audit, reactor.archive, reactor.schedules, reactor.claims, reactor.freed_scopes,
+    reactor.scope_locks, reactor.queues, reactor.workers, reactor.attempts, reactor.steps, reactor.unresolved,
+    reactor.connecting, reactor.dependencies, reactor.jobs, reactor.settings;
 drop function
     reactor.insert_new_job, reactor.pipeline_state,
     reactor.submit(text, jsonb, uuid, text, bigint, timestamptz, bigint, double precision, text[], text, boolean, text),
@@ -19,22 +19,27 @@ drop function
     reactor.chain, reactor.claim, reactor.claim_job, reactor.ready_kinds, reactor.free_capacity, reactor.share_batch,
     reactor.forget_claims, reactor.start_attempts, reactor.take_scopes, reactor.settle,
     reactor.refund, reactor.cancel, reactor.retry, reactor.sweep, reactor.expire_workers, reactor.prune,
+    reactor.prune_part, reactor.prune_whole, reactor.remove_jobs, reactor.last_ended, reactor.is_prunable,
     reactor.repair_waiting, reactor.create_archive_partition, reactor.after_jobs_updated, reactor.check_dependencies,
     reactor.connect_dependencies, reactor.sees_job, reactor.find_cycle, reactor.recompute_dependencies,
     reactor.resolve_ended, reactor.resolve_edges, reactor.check_lost_need, reactor.is_needed,
     reactor.resolve_dependencies, reactor.resolve_more, reactor.lock_jobs, reactor.lock_predecessors,
     reactor.free_more_scopes, reactor.free_scopes, reactor.unpark, reactor.lock_scopes, reactor.scope_bucket,
-    reactor.check_update, reactor.is_valid, reactor.release_expired_key,
+    reactor.check_update, reactor.is_valid, reactor.next_key_reuse,
     reactor.unless_past, reactor.find_exclusive, reactor.find_key_holder, reactor.as_list,
     reactor.complete_dependency, reactor.check_update_by_hand,
     reactor.set_changed, reactor.epoch, reactor.after_limits_changed,
     reactor.before_schedule_changed, reactor.after_schedules_changed, reactor.after_steps_written, reactor.after_insert,
-    reactor.notify_feed, reactor.notify_jobs, reactor.notify_once, reactor.time_ordered_uuid;
+    reactor.notify_feed, reactor.notify_jobs, reactor.after_wakeup, reactor.notify_jobs_once,
+    reactor.notify_feed_once, reactor.notify_at_end, reactor.notify_once,
+    reactor.is_notified, reactor.time_ordered_uuid;
 drop type reactor.claimed;
-drop sequence reactor.jobs_notified_at, reactor.feed_notified_at;
+drop sequence reactor.jobs_notified_at, reactor.jobs_notified_by, reactor.jobs_refused_at, reactor.jobs_queued_by,
+    reactor.feed_notified_at, reactor.feed_notified_by, reactor.feed_refused_at;
 drop function
     reactor.phase, reactor.check_tags, reactor.are_tags, reactor.check_timeout, reactor.is_timeout,
-    reactor.check_max_attempts, reactor.is_max_attempts, reactor.check_priority, reactor.is_priority, reactor.check_key, reactor.is_key,
+    reactor.check_max_attempts,
+    reactor.is_max_attempts, reactor.check_priority, reactor.is_priority, reactor.check_key, reactor.is_key,
     reactor.check_name, reactor.is_name, reactor.check_payload, reactor.is_payload;
 drop function reactor.refuse;
 revoke select on reactor.alembic_version from reactor_worker, reactor_producer, reactor_viewer;

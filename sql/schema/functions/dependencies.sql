@@ -341,9 +341,9 @@ language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 begin
     return exists (
         select from reactor.dependencies d
-        join reactor.jobs p on p.id = d.depends_on
-        join reactor.jobs w on w.id = d.job_id and w.pipeline_id <> p.pipeline_id
-        where d.depends_on = is_needed.id and not d.resolved);
+        where d.depends_on = is_needed.id and not d.resolved
+            and (select w.pipeline_id from reactor.jobs w where w.id = d.job_id)
+                <> (select p.pipeline_id from reactor.jobs p where p.id = d.depends_on));
 end
 $$;
 comment on function reactor.is_needed is
