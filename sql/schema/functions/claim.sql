@@ -215,40 +215,41 @@ declare
     again boolean := false;
     is_idle boolean := true;  -- nothing was taken or parked
     later boolean := false;
+    setting text;
 begin
-    -- The worker is alive by the database's clock, and draining is off.
+    setting := set_config('reactor.notify_now', 'on', true);  -- nothing but the commit follows
+    -- The worker is alive by the database's clock, and draining is off. And the first kind, if it is the only one that
+    -- is ready: most claims need to know no more.
     select w.pod, exists (select from reactor.freed_scopes), exists (select from reactor.unresolved),
-        exists (select from reactor.queues)
-    into pod, has_freed_scopes, has_unresolved, has_queues
+        exists (select from reactor.queues), first.queue, first.job_type,
+        not exists (
+            select from reactor.jobs j
+            where j.phase = 'ready' and (j.queue, j.job_type) > (first.queue, first.job_type))
+    into pod, has_freed_scopes, has_unresolved, has_queues, only_queue, only_type, is_only_kind
     from reactor.workers w
+    left join lateral (
+        select j.queue, j.job_type from reactor.jobs j where j.phase = 'ready'
+        order by j.queue, j.job_type limit 1) first on claim.marks is null
     where w.id = claim.worker_id and w.ended_at is null and w.lease_until > clock_timestamp()
         and not (select s.draining from reactor.settings s);
     if not found then
         return;
     end if;
+    is_empty := only_queue is null and marks is null;
+    is_only_kind := is_only_kind and not has_queues and not is_empty and marks is null;
     if get_byte(random_part, 0) < 16 then
         perform reactor.forget_claims(claim.worker_id);
     end if;
     -- What ended jobs have left for later.
-    if has_unresolved then
-        select r.next_in_seconds into next_in_seconds from reactor.resolve_more(500) r;
-        later := next_in_seconds is not null;
-    end if;
-    if has_freed_scopes then
+    if has_unresolved or has_freed_scopes then
+        if has_unresolved then
+            select r.next_in_seconds into next_in_seconds from reactor.resolve_more(500) r;
+            later := next_in_seconds is not null;
+        end if;
         later := reactor.free_more_scopes() or later;
+        is_empty := false;
+        is_only_kind := false;
     end if;
-    if marks is null and not has_queues then
-        select f.queue, f.job_type, not exists (
-            select from reactor.jobs j
-            where j.phase = 'ready'
-                and (j.queue, j.job_type) > (f.queue, f.job_type))
-        into only_queue, only_type, is_only_kind
-        from (
-            select j.queue, j.job_type from reactor.jobs j
-            where j.phase = 'ready'
-            order by j.queue, j.job_type limit 1) f;
-    end if;
-    is_empty := marks is null and not has_queues and only_queue is null;
 
     for round in 1 .. 6 loop
         again := false;

@@ -60,10 +60,12 @@ language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = for
 declare
     ended_at timestamptz := clock_timestamp();
     written int;
+    setting text;
 begin
     -- Set for the transaction only: behind a pooler, other clients may share the session.
+    setting := set_config('reactor.notify_now', 'on', true);  -- nothing but the commit follows
     if lock_wait_ms is not null then
-        perform set_config('lock_timeout', lock_wait_ms::text, true);
+        setting := set_config('lock_timeout', lock_wait_ms::text, true);
     end if;
     if children is null and 'completed' = all (outcomes) then
         update reactor.jobs j set
