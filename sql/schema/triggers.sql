@@ -1,11 +1,10 @@
 -- Every trigger in one place: what runs when a row is written. The functions' own files say why.
 
--- At the producer's commit, once for each transaction: functions/notify.sql.
+-- At the producer's commit: functions/notify.sql. No WHEN, which every statement would parse again.
 create constraint trigger after_insert after insert on reactor.jobs
-    deferrable initially deferred for each row
-    when (case when current_setting('reactor.inserting', true) = txid_current()::text then false
-        else set_config('reactor.inserting', txid_current()::text, true) is not null end)
-    execute function reactor.after_insert();
+    deferrable initially deferred for each row execute function reactor.after_insert();
+create constraint trigger after_wakeup after insert on reactor.wakeups
+    deferrable initially deferred for each row when (new.channel is not null) execute function reactor.after_wakeup();
 
 create or replace trigger before_insert before insert on reactor.jobs
     for each row execute function reactor.before_insert();

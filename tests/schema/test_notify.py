@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import asyncpg
 import pytest
 
 from reactor.client.submit import NewJob, submit, submit_many
@@ -137,6 +138,164 @@ async def test_a_rolled_back_savepoint_does_not_suppress_notifications(database:
             await savepoint.rollback()
             await connection.execute("insert into reactor.jobs (job_type) values ('a')")
         assert await listener.notified() == ["reactor_jobs"]
+
+
+async def pretend_that_it_was_just_now(connection: Connection, doorbell: str = "jobs") -> None:
+    """For a second, the last notification of the channel is recent."""
+    await connection.execute(
+        f"select setval('reactor.{doorbell}_notified_at', (extract(epoch from clock_timestamp()) * 1000)::bigint + 900)"
+    )
+
+
+async def last_notified_by(connection: Connection) -> int:
+    xid: int = await connection.fetchval("select last_value from reactor.jobs_notified_by")
+    return xid
+
+
+INSERT = "insert into reactor.jobs (job_type) values ('a')"
+NOTIFY_EARLY = f"begin; {INSERT}; set constraints all immediate"
+# What leaves a doorbell that rang, and no notification.
+UNHEARD = {
+    "a rolled back transaction": f"{NOTIFY_EARLY}; rollback",
+    "a rolled back savepoint": f"begin; savepoint s; {INSERT}; set constraints all immediate; rollback to s; commit",
+    "a savepoint that only set constraints": (
+        f"begin; savepoint r; {INSERT}; release r; savepoint s; set constraints all immediate; rollback to s;"
+        "delete from reactor.jobs; set constraints all immediate; rollback"
+    ),
+    "a function that caught an error": (
+        f"do $$ begin {INSERT}; set constraints all immediate; raise exception 'no'; exception when others then end $$"
+    ),
+}
+
+
+@pytest.mark.parametrize("unheard", UNHEARD)
+async def test_a_notification_that_was_rolled_back_suppresses_no_other(
+    database: str, connection: Connection, unheard: str
+) -> None:
+    async with listening(database) as listener:
+        before = await last_notified_by(connection)
+        await connection.execute(UNHEARD[unheard])
+        assert await listener.notified() == []
+        assert await last_notified_by(connection) > before
+        await pretend_that_it_was_just_now(connection)
+        await connection.execute(INSERT)
+        assert await listener.notified() == ["reactor_jobs"]
+
+
+async def test_a_refused_pipeline_suppresses_no_notification(database: str, connection: Connection) -> None:
+    async with listening(database) as listener:
+        before = await last_notified_by(connection)
+        transaction = connection.transaction()
+        await transaction.start()
+        await submit_many(connection, [NewJob(job_type="a") for _ in range(2)])
+        await connection.execute("insert into reactor.dependencies values (1, 2), (2, 1)")
+        with pytest.raises(asyncpg.CheckViolationError):
+            await transaction.commit()
+        await connection.execute(INSERT)
+        assert await listener.notified() == ["reactor_jobs"]
+        assert await last_notified_by(connection) > before
+
+
+async def test_a_producers_own_deferred_constraint_fails_before_anything_notifies(
+    database: str, connection: Connection
+) -> None:
+    await connection.execute(
+        "create table public.orders (job_id bigint references reactor.jobs deferrable initially deferred)"
+    )
+    async with listening(database) as listener:
+        before = await last_notified_by(connection)
+        with pytest.raises(asyncpg.ForeignKeyViolationError):
+            await connection.execute(f"begin; {INSERT}; insert into public.orders values (99); commit")
+        await connection.execute("rollback")
+        assert await last_notified_by(connection) == before
+        await connection.execute(INSERT)
+        assert await listener.notified() == ["reactor_jobs"]
+
+
+WRITES_THAT_NOTIFY = {
+    "insert into reactor.queues (name, paused) values ('q', false)": "jobs",
+    "update reactor.settings set draining = false": "jobs",
+    "update reactor.jobs set priority = 1": "jobs",
+    "update reactor.jobs set progress = 0.5 where false": "feed",
+    "insert into reactor.steps (job_id, name, position) values (1, 's', 1)": "feed",
+}
+
+
+@pytest.mark.parametrize("statement", WRITES_THAT_NOTIFY)
+async def test_an_open_transaction_suppresses_no_notification(
+    database: str, connection: Connection, statement: str
+) -> None:
+    """A handler's ctx.transaction() is one."""
+    doorbell = WRITES_THAT_NOTIFY[statement]
+    last = f"select last_value from reactor.{doorbell}_notified_by"
+    await connection.execute(INSERT)
+    async with listening(database) as listener, connect(database, name="open") as other:
+        await listener.notified()
+        before = await connection.fetchval(last)
+        async with other.transaction():
+            await other.execute(statement)
+            assert await connection.fetchval(last) == before
+        assert f"reactor_{doorbell}" in await listener.notified()
+        assert await connection.fetchval(last) > before
+
+
+async def test_after_a_rolled_back_notification_an_unfinished_one_suppresses_no_other(
+    database: str, connection: Connection
+) -> None:
+    """So a producer that notifies and rolls back in a loop silences nobody, at whatever moment the others commit."""
+    async with listening(database) as listener, connect(database, name="rude") as rude:
+        for _ in range(3):
+            await rude.execute(NOTIFY_EARLY)
+            before = await last_notified_by(connection)
+            await rude.execute("rollback")
+            await pretend_that_it_was_just_now(connection)
+            await rude.execute(NOTIFY_EARLY)
+            assert await last_notified_by(connection) > before
+            await connection.execute(INSERT)
+            assert await listener.notified() == ["reactor_jobs"]
+            await rude.execute("rollback")
+
+
+async def test_a_notification_about_to_be_sent_suppresses_others(database: str, connection: Connection) -> None:
+    """Otherwise all commits of a storm would notify, and wait for each other."""
+    async with listening(database) as listener, connect(database, name="slow") as slow:
+        await slow.execute(NOTIFY_EARLY)
+        await pretend_that_it_was_just_now(connection)
+        await connection.execute(INSERT)
+        assert await listener.notified() == []
+        await slow.execute("commit")
+        assert await listener.notified() == ["reactor_jobs"]
+
+
+async def test_rows_after_set_constraints_notify_too(database: str, connection: Connection) -> None:
+    async with listening(database) as listener:
+        async with connection.transaction():
+            await connection.execute(INSERT)
+            await connection.execute("set constraints all immediate")
+            first = await last_notified_by(connection)
+            await connection.execute("select setval('reactor.jobs_notified_by', 3)")
+            await connection.execute("select setval('reactor.jobs_notified_at', 3)")
+            await connection.execute(INSERT)
+            assert await last_notified_by(connection) == first
+        assert await listener.notified() == ["reactor_jobs"]
+
+
+async def test_a_producer_can_not_forge_that_it_has_notified(database: str, connection: Connection) -> None:
+    async with listening(database) as listener:
+        async with connection.transaction():
+            for name in ("inserting", "queued", "notified"):
+                await connection.execute(f"select set_config('reactor.{name}', txid_current()::text, true)")
+            await connection.execute("set local reactor.notify_now = on")
+            await connection.execute(INSERT)
+        assert await listener.notified() == ["reactor_jobs"]
+
+
+async def test_the_rows_of_a_transaction_queue_one_notification(connection: Connection) -> None:
+    await connection.execute("insert into reactor.jobs (job_type) select 'a' from generate_series(1, 1000)")
+    await connection.execute("select pg_stat_force_next_flush()")
+    written = "select n_tup_ins from pg_stat_user_tables where relid = 'reactor.wakeups'::regclass"
+    assert await connection.fetchval(written) == 3, "one to queue it, two to learn the transaction"
+    assert await connection.fetchval("select count(*) from reactor.wakeups") == 0
 
 
 async def test_many_inserts_send_few_notifications(database: str, connection: Connection) -> None:

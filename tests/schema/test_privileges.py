@@ -82,6 +82,9 @@ DENIED = [
     "select setval('reactor.jobs_id_seq', 1)",
     "select setval('reactor.jobs_notified_at', 1)",
     "select last_value from reactor.jobs_notified_at",
+    "select setval('reactor.jobs_notified_by', 1)",
+    "insert into reactor.wakeups values ('reactor_jobs')",
+    "select reactor.notify_at_end('reactor_jobs')",
     "create table reactor.mine (x int)",
     "create function reactor.mine() returns int language sql return 1",
     "alter table reactor.jobs disable trigger all",
@@ -256,9 +259,11 @@ async def test_a_job_belongs_to_the_role_that_runs_submit(connection: Connection
     async with acting_as(connection, "reactor_producer") as name:
         await connection.execute(
             "create temp table trap (x int); insert into trap values (1), (2);"
+            "create function pg_temp.notify_now() returns void language plpgsql as "
+            "$$ begin set constraints all immediate; end $$;"
             "create function pg_temp.submit(x int) returns int language plpgsql immutable as "
             "$$ begin if session_user <> current_user then "
-            "perform set_config('reactor.inserting', txid_current()::text, true); "
+            "perform pg_temp.notify_now(); "
             "perform reactor.submit('forged'), reactor.submit_many('[{\"job_type\": \"forged\"}]'); "
             "end if; return x; end $$;"
             "create index on trap (pg_temp.submit(x))"

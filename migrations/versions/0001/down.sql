@@ -7,9 +7,9 @@ drop policy leave_out_the_id_of_a_job_or_write_default on reactor.jobs;
 drop function reactor.before_insert, reactor.complete, reactor.check_job, reactor.is_plain,
     reactor.may_write_engine_columns;
 drop table
-    reactor.audit, reactor.archive, reactor.schedules, reactor.claims, reactor.freed_scopes, reactor.scope_locks,
-    reactor.queues, reactor.workers, reactor.attempts, reactor.steps, reactor.unresolved, reactor.connecting,
-    reactor.dependencies, reactor.jobs, reactor.settings;
+    reactor.wakeups, reactor.audit, reactor.archive, reactor.schedules, reactor.claims, reactor.freed_scopes,
+    reactor.scope_locks, reactor.queues, reactor.workers, reactor.attempts, reactor.steps, reactor.unresolved,
+    reactor.connecting, reactor.dependencies, reactor.jobs, reactor.settings;
 drop function
     reactor.insert_new_job, reactor.pipeline_state,
     reactor.submit(text, jsonb, uuid, text, bigint, timestamptz, bigint, double precision, text[], text, boolean, text),
@@ -29,9 +29,12 @@ drop function
     reactor.complete_dependency, reactor.check_update_by_hand,
     reactor.set_changed, reactor.epoch, reactor.after_limits_changed,
     reactor.before_schedule_changed, reactor.after_schedules_changed, reactor.after_steps_written, reactor.after_insert,
-    reactor.notify_feed, reactor.notify_jobs, reactor.notify_once, reactor.time_ordered_uuid;
+    reactor.notify_feed, reactor.notify_jobs, reactor.after_wakeup, reactor.notify_jobs_once,
+    reactor.notify_feed_once, reactor.notify_at_end, reactor.notify_once,
+    reactor.is_notified, reactor.time_ordered_uuid;
 drop type reactor.claimed;
-drop sequence reactor.jobs_notified_at, reactor.feed_notified_at;
+drop sequence reactor.jobs_notified_at, reactor.jobs_notified_by, reactor.jobs_refused_at, reactor.jobs_queued_by,
+    reactor.feed_notified_at, reactor.feed_notified_by, reactor.feed_refused_at;
 drop function
     reactor.phase, reactor.check_tags, reactor.are_tags, reactor.check_timeout, reactor.is_timeout,
     reactor.check_max_attempts, reactor.is_max_attempts, reactor.check_priority, reactor.is_priority, reactor.check_key, reactor.is_key,

@@ -52,6 +52,7 @@
 \ir tables/schedules.sql
 \ir tables/archive.sql
 \ir tables/audit.sql
+\ir tables/wakeups.sql
 \ir functions/notify.sql
 \ir functions/change_tracking.sql
 \ir functions/insert_rules.sql

@@ -178,6 +178,8 @@ begin
     else
         update reactor.connecting c set predecessors = c.predecessors || external where c.xid = txid_current();
     end if;
+    -- Connecting many edges takes time, and a notification from before it may have come too early.
+    perform reactor.notify_jobs();
     return null;
 end
 $$;
