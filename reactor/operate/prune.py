@@ -58,22 +58,22 @@ class Pruned:
 async def prune(
     connection: Connection, retention: Retention, *, dry_run: bool = False, batch: int = _BATCH_SIZE
 ) -> AsyncIterator[Pruned]:
-    """Scans all jobs, `batch` per transaction. Yields the total removed after each batch."""
-    total, last_id = Pruned(), 0
-    while last_id is not None:
+    """Scans all jobs and removes at most about `batch` per transaction. Yields the total removed after each."""
+    total, place = Pruned(), "{}"
+    while place is not None:
         record = await connection.fetchrow(
             statements.PRUNE,
             retention.days * 86400.0,
             list(retention.states),
             batch,
             retention.keep_current,
-            last_id,
+            place,
             retention.archive,
             dry_run,
         )
         assert record is not None
         total = Pruned(total.pipelines + record["pipelines"], total.jobs + record["jobs"])
-        last_id = record["last_id"]
+        place = record["place"]
         yield total
 
 

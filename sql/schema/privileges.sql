@@ -45,7 +45,8 @@ grant execute on function
     reactor.lock_jobs, reactor.lock_predecessors, reactor.recompute_dependencies, reactor.resolve_ended,
     reactor.resolve_edges, reactor.resolve_dependencies, reactor.resolve_more, reactor.is_needed,
     reactor.cancel, reactor.retry, reactor.expire_workers, reactor.sweep, reactor.repair_waiting,
-    reactor.prune, reactor.create_archive_partition
+    reactor.prune, reactor.prune_part, reactor.prune_whole, reactor.remove_jobs, reactor.last_ended,
+    reactor.is_prunable, reactor.create_archive_partition
     to reactor_worker;
 
 grant select on all tables in schema reactor to reactor_viewer;

@@ -4,6 +4,7 @@ import asyncio
 import json
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -163,15 +164,161 @@ async def test_a_batch_never_reads_the_whole_table(connection: Connection) -> No
     for _ in range(8):  # often enough for the server to cache a generic plan
         await ended(connection)
         await pruned(connection)
-    await connection.execute("insert into reactor.jobs (job_type) select 'work' from generate_series(1, 5000)")
     await ended(connection)
+    await connection.execute("insert into reactor.jobs (job_type) select 'work' from generate_series(1, 5000)")
     async with connection.transaction():
-        await connection.fetch("select reactor.prune(86400, '{completed}', 10, true, 0)")
+        await connection.fetch("select reactor.prune(86400, '{completed}', 10, true)")
         read = "select seq_scan, idx_tup_fetch from pg_stat_xact_user_tables where relid = 'reactor.jobs'::regclass"
         stats = await connection.fetchrow(read)
         assert stats
         assert stats["seq_scan"] == 0
         assert stats["idx_tup_fetch"] < 100
+
+
+async def large_pipeline(connection: Connection, jobs: int, **unusual: str) -> UUID:
+    """A pipeline of old completed jobs. `unusual`: the states of some of them, as job_7="failed"."""
+    pipeline: UUID = await connection.fetchval(
+        "with ended as (insert into reactor.jobs (job_type, state, created_at, finished_at, pipeline_id) "
+        "select 'work', 'completed', t, t, p from generate_series(1, $1), "
+        "(values (now() - interval '40 days', gen_random_uuid())) v (t, p) returning pipeline_id) "
+        "select pipeline_id from ended limit 1",
+        jobs,
+    )
+    first = await connection.fetchval("select min(id) from reactor.jobs where pipeline_id = $1", pipeline)
+    for name, state in unusual.items():
+        number = first + int(name.removeprefix("job_")) - 1
+        await connection.execute("update reactor.jobs set state = $2 where id = $1", number, state)
+    return pipeline
+
+
+async def rows_read(connection: Connection) -> int:
+    """Also in earlier transactions of the session whose statistics were not reported yet: compare two values."""
+    read = "select seq_tup_read + idx_tup_fetch from pg_stat_xact_user_tables where relid = 'reactor.jobs'::regclass"
+    rows: int = await connection.fetchval(read)
+    return rows
+
+
+async def test_a_large_pipeline_with_an_open_job_is_read_once_and_not_locked(connection: Connection) -> None:
+    await large_pipeline(connection, 4000, job_4000="running")
+    async with connection.transaction():
+        before = await rows_read(connection)
+        assert await pruned(connection, batch=100) == Pruned(0, 0)
+        assert await connection.fetchval("select txid_current_if_assigned()") is None
+        assert await rows_read(connection) - before < 5 * 4000
+
+
+@pytest.mark.parametrize("unusual", [{}, {"job_7": "failed"}, {"job_700": "cancelled"}, {"job_1": "partial"}])
+async def test_a_large_pipeline_is_removed_in_small_transactions_and_keeps_its_state(
+    connection: Connection, unusual: dict[str, str]
+) -> None:
+    pipeline = await large_pipeline(connection, 1000, **unusual, job_900="failed" if unusual else "completed")
+    everything = await left(connection)
+    state = await connection.fetchval("select state from reactor.pipelines where pipeline_id = $1", pipeline)
+    before, pipelines = 0, []
+    async for total in prune(connection, Retention(30, archive=True), batch=100):
+        assert total.jobs - before <= 103, "a batch, and the last of each state"
+        before = total.jobs
+        pipelines.append(total.pipelines)
+        archived = [r["id"] for r in await connection.fetch("select id from reactor.archive")]
+        assert sorted([*archived, *await left(connection)]) == sorted(everything), "each job is in one table"
+        if total.pipelines == 0:
+            now = await connection.fetchval("select state from reactor.pipelines where pipeline_id = $1", pipeline)
+            assert now == state
+    assert total == Pruned(1, 1000)
+    assert len(pipelines) > 10
+
+
+async def test_reading_for_a_large_pipeline_is_linear(connection: Connection) -> None:
+    await large_pipeline(connection, 4000, job_2000="failed")
+    async with connection.transaction():
+        before = await rows_read(connection)
+        assert await pruned(connection, batch=100) == Pruned(1, 4000)
+        assert await rows_read(connection) - before < 10 * 4000
+
+
+async def test_several_pipelines_share_a_batch_up_to_its_size(connection: Connection) -> None:
+    for _ in range(10):
+        await large_pipeline(connection, 30)
+    steps = [total.jobs async for total in prune(connection, MONTH, batch=100)]
+    assert steps[-1] == 300
+    assert max(after - before for before, after in zip([0, *steps], steps, strict=False)) == 90
+
+
+async def test_a_job_retried_while_its_pipeline_is_removed_stays_with_what_it_depended_on(
+    connection: Connection,
+) -> None:
+    pipeline = await large_pipeline(connection, 300, job_1="failed", job_200="failed")
+    retried = min(await left(connection)) + 199
+    removal = prune(connection, MONTH, batch=100)
+    assert await anext(removal) == Pruned(0, 0), "it was found, and is removed from the next transaction on"
+    await connection.fetch("select reactor.retry($1)", [retried])
+    assert [total async for total in removal][-1] == Pruned(0, 0)
+    assert await connection.fetchval("select jobs from reactor.pipelines where pipeline_id = $1", pipeline) == 300
+    await connection.execute(
+        "update reactor.jobs set state = 'failed', finished_at = created_at where id = $1", retried
+    )
+    assert await pruned(connection, batch=100) == Pruned(1, 300)
+
+
+async def test_the_job_that_stands_for_a_state_keeps_the_rest_when_it_is_retried(connection: Connection) -> None:
+    await large_pipeline(connection, 400, job_300="failed")
+    failed = min(await left(connection)) + 299
+    removal = prune(connection, MONTH, batch=100)
+    while (await anext(removal)).jobs < 100:
+        pass
+    await connection.fetch("select reactor.retry($1)", [failed])
+    assert [total.jobs async for total in removal][-1] == 100
+    assert len(await left(connection)) == 300
+
+
+async def test_a_job_inserted_while_its_pipeline_is_removed_stays_in_a_pipeline_of_the_same_state(
+    connection: Connection,
+) -> None:
+    pipeline = await large_pipeline(connection, 300, job_150="failed")
+    removal = prune(connection, MONTH, batch=100)
+    while (await anext(removal)).jobs < 100:
+        pass
+    inserted = "insert into reactor.jobs (job_type, state, finished_at, pipeline_id) values ('work', $1, now(), $2)"
+    await connection.execute(inserted, "completed", pipeline)
+    async for total in removal:
+        assert total.pipelines == 0
+    record = await connection.fetchrow("select state, failed, completed from reactor.pipelines")
+    assert record
+    assert (record["state"], record["failed"]) == ("partial", 1)
+
+
+async def test_old_jobs_are_found_behind_recent_ones_with_lower_ids(connection: Connection) -> None:
+    await connection.execute("insert into reactor.jobs (job_type) select 'work' from generate_series(1, 30)")
+    for _ in range(3):
+        await ended(connection)
+        await connection.execute("insert into reactor.jobs (job_type) select 'work' from generate_series(1, 30)")
+    assert await pruned(connection, batch=10, dry_run=True) == Pruned(3, 3)
+    assert await pruned(connection, batch=10) == Pruned(3, 3)
+
+
+async def test_most_recent_jobs_are_not_read(connection: Connection) -> None:
+    for _ in range(30):
+        await ended(connection)
+    await connection.execute("insert into reactor.jobs (job_type) select 'work' from generate_series(1, 20000)")
+    await connection.execute("vacuum analyze reactor.jobs")
+    async with connection.transaction():
+        before = await rows_read(connection)
+        assert await pruned(connection, batch=10) == Pruned(30, 30)
+        assert await rows_read(connection) - before < 12000, "the first pages of the table, and the last ones"
+
+
+async def test_a_job_whose_dependant_still_waits_is_kept(connection: Connection) -> None:
+    """The dependant may be in another pipeline, and released later."""
+    async with connection.transaction():
+        await submit_many(connection, [NewJob(job_type="work") for _ in range(2)])
+        await connection.execute("insert into reactor.dependencies values (2, 1)")
+    await connection.execute("alter table reactor.jobs disable trigger after_update")
+    await connection.execute(
+        "update reactor.jobs set state = 'completed', finished_at = now() - interval '40 days' where id = 1"
+    )
+    assert await pruned(connection) == Pruned(0, 0)
+    await connection.execute("update reactor.dependencies set resolved = true")
+    assert await pruned(connection) == Pruned(1, 1)
 
 
 async def test_an_operators_prune_is_audited_with_its_result(connection: Connection) -> None:

@@ -158,10 +158,6 @@ NOTIFY_EARLY = f"begin; {INSERT}; set constraints all immediate"
 UNHEARD = {
     "a rolled back transaction": f"{NOTIFY_EARLY}; rollback",
     "a rolled back savepoint": f"begin; savepoint s; {INSERT}; set constraints all immediate; rollback to s; commit",
-    "a savepoint that only set constraints": (
-        f"begin; savepoint r; {INSERT}; release r; savepoint s; set constraints all immediate; rollback to s;"
-        "delete from reactor.jobs; set constraints all immediate; rollback"
-    ),
     "a function that caught an error": (
         f"do $$ begin {INSERT}; set constraints all immediate; raise exception 'no'; exception when others then end $$"
     ),
