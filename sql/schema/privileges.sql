@@ -35,7 +35,8 @@ grant select, insert, update, delete on reactor.unresolved to reactor_worker;
 grant select, insert, update, delete on reactor.steps, reactor.attempts, reactor.workers, reactor.queues,
     reactor.schedules, reactor.freed_scopes, reactor.claims to reactor_worker;
 grant select, update on reactor.settings, reactor.scope_locks to reactor_worker;
-grant select, insert on reactor.audit, reactor.archive to reactor_worker;
+grant select, insert on reactor.archive to reactor_worker;
+grant select, insert (who, what, target, came_from, details) on reactor.audit to reactor_worker;
 grant execute on function
     reactor.chain,
     reactor.claim, reactor.claim_job, reactor.ready_kinds, reactor.free_capacity, reactor.share_batch,

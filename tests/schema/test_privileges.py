@@ -397,7 +397,7 @@ async def test_a_worker_may_run_jobs_and_not_change_the_schema(connection: Conne
             "RECOVER": [2],
             "PROMOTE_DUE": [10],
             "UNPARK_SCOPES": [],
-            "PRUNE": [0.0, ["completed", "cancelled"], 10, False, 0, True, False],
+            "PRUNE": [0.0, ["completed", "cancelled"], 10, False, "{}", True, False],
         }
         for name, arguments in calls.items():
             await connection.fetch(getattr(statements, name), *arguments)
@@ -412,6 +412,23 @@ async def test_a_worker_may_run_jobs_and_not_change_the_schema(connection: Conne
         ):
             with pytest.raises(asyncpg.InsufficientPrivilegeError):
                 await connection.execute(statement)
+
+
+async def test_the_audit_holds_the_role_that_wrote_it_and_the_databases_time(connection: Connection) -> None:
+    async with acting_as(connection, "reactor_worker") as name:
+        for column, value in {"at": "'2020-01-01'", "written_by": "'anne'", "id": "7"}.items():
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await connection.execute(
+                    f"insert into reactor.audit ({column}, what) overriding system value values ({value}, 'x')"
+                )
+        await connection.execute(statements.RECORD_ACTION, "bob", "cancel", "7", "cli", "{}")
+        for change in ("update reactor.audit set who = 'anne'", "truncate reactor.audit"):
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await connection.execute(change)
+        [row] = await connection.fetch(
+            "select *, at between now() - interval '1 min' and now() as is_now from reactor.audit"
+        )
+        assert (row["who"], row["written_by"], row["is_now"]) == ("bob", name, True)
 
 
 async def test_a_viewer_may_read_everything_and_change_nothing(connection: Connection) -> None:
