@@ -16,6 +16,12 @@ from sqlalchemy.orm import Session
 from reactor import JobOptions, JobState, NewJob, ReactorError, submit, submit_many
 from reactor.database.connection import Connection, connect
 from reactor.errors import DriverUnknown, JobInvalid
+from reactor.lifecycle.claim import claim
+from reactor.lifecycle.lease import Worker
+from reactor.lifecycle.settle import settle
+from reactor.outcome import Completed, Ending
+from tests.support.sessions import waits_for_a_lock
+from tests.support.until import until
 
 
 async def count(connection: Connection) -> int:
@@ -167,6 +173,47 @@ async def test_a_key_is_free_after_the_window_even_for_an_insert(connection: Con
     assert (await submit(connection, "a", idempotency_key="k")).id != first.id
     await connection.execute("update reactor.settings set idempotency_window = '0 s'")
     assert (await submit(connection, "a", idempotency_key="k")).outcome == "created"
+
+
+async def test_an_expired_key_is_used_again_without_a_lock_on_its_running_holder(
+    database: str, connection: Connection, worker: Worker
+) -> None:
+    await submit(connection, "work", idempotency_key="k")
+    [running] = await claim(connection, worker, 1)
+    await connection.execute("update reactor.jobs set created_at = created_at - interval '25 hours'")
+    async with connect(database, name="producer") as producer, producer.transaction():
+        second = await submit(producer, "work", idempotency_key="k")
+        assert second.outcome == "created"
+        async with asyncio.timeout(20):
+            assert await settle(connection, [Ending(running.id, running.attempt_id, Completed())])
+    again = await submit(connection, "work", idempotency_key="k")
+    assert (again.id, again.outcome) == (second.id, "existing")
+
+
+@pytest.mark.parametrize("times", [1, 3])
+async def test_of_two_producers_one_uses_an_expired_key_again(
+    database: str, connection: Connection, times: int
+) -> None:
+    insert = "insert into reactor.jobs (job_type, idempotency_key, key_reuse) values ('a', 'k', 7)"
+    for _ in range(times):
+        await connection.execute(insert)
+        await connection.execute("update reactor.jobs set created_at = created_at - interval '25 hours'")
+    async with connect(database, name="other") as other:
+        transaction = other.transaction()
+        await transaction.start()
+        await other.execute(insert)
+        async with asyncio.TaskGroup() as tasks:
+            second = tasks.create_task(connection.execute(f"{insert} on conflict do nothing"))
+            await until(lambda: waits_for_a_lock(other, "test"))
+            await transaction.commit()
+    assert second.result() == "INSERT 0 0"
+    with pytest.raises(asyncpg.UniqueViolationError, match="jobs_idempotency_key_is_taken"):
+        await connection.execute(insert)
+    newest = await connection.fetchrow("select id, key_reuse from reactor.jobs order by id desc limit 1")
+    assert newest
+    assert newest["key_reuse"] == times, "what the producer wrote was ignored"
+    await connection.execute("update reactor.jobs set state = 'cancelled' where id = $1", newest["id"])
+    assert await connection.execute(insert) == "INSERT 0 1", "a cancelled job releases its key"
 
 
 async def test_an_exclusive_scope_refuses_the_second_and_names_the_first(connection: Connection) -> None:

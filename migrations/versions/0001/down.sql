@@ -25,7 +25,7 @@ drop function
     reactor.resolve_ended, reactor.resolve_edges, reactor.check_lost_need, reactor.is_needed,
     reactor.resolve_dependencies, reactor.resolve_more, reactor.lock_jobs, reactor.lock_predecessors,
     reactor.free_more_scopes, reactor.free_scopes, reactor.unpark, reactor.lock_scopes, reactor.scope_bucket,
-    reactor.check_update, reactor.is_valid, reactor.release_expired_key,
+    reactor.check_update, reactor.is_valid, reactor.next_key_reuse,
     reactor.unless_past, reactor.find_exclusive, reactor.find_key_holder, reactor.as_list,
     reactor.complete_dependency, reactor.check_update_by_hand,
     reactor.set_changed, reactor.epoch, reactor.after_limits_changed,
@@ -38,7 +38,8 @@ drop sequence reactor.jobs_notified_at, reactor.jobs_notified_by, reactor.jobs_r
     reactor.feed_notified_at, reactor.feed_notified_by, reactor.feed_refused_at;
 drop function
     reactor.phase, reactor.check_tags, reactor.are_tags, reactor.check_timeout, reactor.is_timeout,
-    reactor.check_max_attempts, reactor.is_max_attempts, reactor.check_priority, reactor.is_priority, reactor.check_key, reactor.is_key,
+    reactor.check_max_attempts,
+    reactor.is_max_attempts, reactor.check_priority, reactor.is_priority, reactor.check_key, reactor.is_key,
     reactor.check_name, reactor.is_name, reactor.check_payload, reactor.is_payload;
 drop function reactor.refuse;
 revoke select on reactor.alembic_version from reactor_worker, reactor_producer, reactor_viewer;

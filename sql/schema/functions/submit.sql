@@ -18,7 +18,8 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     select j.id, j.pipeline_id into id, pipeline_id from reactor.jobs j
     where j.job_type = find_key_holder.job_type and j.idempotency_key = find_key_holder.idempotency_key
-        and j.phase <> 'cancelled';
+        and j.phase <> 'cancelled'
+    order by j.key_reuse desc nulls last limit 1;
 end
 $$;
 comment on function reactor.find_key_holder is 'The job that holds an idempotency key, or NULL.';

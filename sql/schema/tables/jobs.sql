@@ -18,6 +18,7 @@ create table reactor.jobs (
     worker_id uuid,
     attempts int not null default 0,
     quota int,
+    key_reuse int,
     children int not null default 0,
     waiting_on int not null default 0,
     progress real,
@@ -95,6 +96,8 @@ comment on column reactor.jobs.exclusive is
     'producer: requires a scope; the row is refused while the scope has an unfinished exclusive job';
 comment on column reactor.jobs.idempotency_key is 
     'producer: within settings.idempotency_window a second row with this job_type and key is refused';
+comment on column reactor.jobs.key_reuse is
+    'engine only: how often the idempotency_key was used before, outside the window; NULL: never';
 comment on column reactor.jobs.state is
     'engine only: waiting, pending, running, completed, partial, failed or cancelled';
 comment on column reactor.jobs.is_current is 'engine only: the most recently claimed job of its scope';
@@ -141,8 +144,9 @@ create unique index jobs_scope_held on reactor.jobs (scope) where holds_scope;
 create unique index jobs_scope_current on reactor.jobs (scope) where is_current;
 create unique index jobs_exclusive_scope_is_busy on reactor.jobs (scope)
     where exclusive and phase in ('waiting', 'ready', 'scheduled', 'parked', 'taken');
-create unique index jobs_idempotency_key_is_taken on reactor.jobs (job_type, idempotency_key)
-    where idempotency_key is not null and phase <> 'cancelled';
+-- The window can't be part of an index, so a job after the window has another key_reuse (insert_rules.sql).
+create unique index jobs_idempotency_key_is_taken on reactor.jobs (job_type, idempotency_key, key_reuse nulls first)
+    nulls not distinct where idempotency_key is not null and phase <> 'cancelled';
 create index jobs_broken_by on reactor.jobs (broken_by) where broken_by is not null;
 -- What changed since a given transaction, over all pipelines, and what happened since a given time. A B-tree would be
 -- written twice per job, and progress updates would not be HOT.

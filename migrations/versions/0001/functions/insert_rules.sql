@@ -127,17 +127,22 @@ language sql volatile
 return case when run_after >= timestamptz '9999-12-31 UTC' then timestamptz 'infinity'
     when run_after > clock_timestamp() then run_after end;
 
--- The idempotency window can't be part of the unique index, so a job that comes after the window takes the key from its
--- holder first.
-create or replace function reactor.release_expired_key(job_type text, idempotency_key text) returns void
+-- Makes a key usable again after its window: the new job has another key_reuse than the one before. That job keeps its
+-- row as it is. (Taking the key from it would lock it until the producer commits, and its end would wait.) Of two new
+-- jobs at the same time, both find the same number, and the unique index refuses one of them.
+create or replace function reactor.next_key_reuse(job_type text, idempotency_key text) returns int
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    update reactor.jobs j set idempotency_key = null, changed_xid = txid_current()
-    where j.job_type = release_expired_key.job_type and j.idempotency_key = release_expired_key.idempotency_key
-        and j.phase <> 'cancelled'
-        and j.created_at < clock_timestamp() - (select s.idempotency_window from reactor.settings s);
+    return (
+        select case when j.created_at < clock_timestamp() - (select s.idempotency_window from reactor.settings s)
+            then coalesce(j.key_reuse, 0) + 1 else j.key_reuse end
+        from reactor.jobs j
+        where j.job_type = next_key_reuse.job_type and j.idempotency_key = next_key_reuse.idempotency_key
+            and j.phase <> 'cancelled'
+        order by j.key_reuse desc nulls last limit 1);
 end
 $$;
+comment on function reactor.next_key_reuse is 'The key_reuse of a new job with this key.';
 
 create or replace function reactor.before_insert() returns trigger
 language plpgsql as $$
@@ -166,7 +171,7 @@ begin
     end if;
     new.phase := reactor.phase(new.state, new.run_after, new.parked, new.job_type, new.exclusive);
     if new.idempotency_key is not null then
-        perform reactor.release_expired_key(new.job_type, new.idempotency_key);
+        new.key_reuse := reactor.next_key_reuse(new.job_type, new.idempotency_key);
     end if;
     return new;
 end
