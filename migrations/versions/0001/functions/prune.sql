@@ -13,8 +13,9 @@ declare
     partition text := 'archive_' || to_char(first, 'YYYY_MM');
 begin
     if to_regclass('reactor.' || partition) is null then
-        -- Of two transactions at the same time, the second waits and finds the partition.
-        perform pg_advisory_xact_lock(hashtext('reactor.create_archive_partition'));
+        -- Of two transactions at the same time, the second waits and finds the partition. (Not an advisory lock, which
+        -- any role could hold.)
+        lock table reactor.archive in share update exclusive mode;
         execute format(
             'create table if not exists reactor.%I partition of reactor.archive for values from (%L) to (%L)',
             partition, first at time zone 'UTC', (first + interval '1 month') at time zone 'UTC');
@@ -151,7 +152,7 @@ begin
         place := place || '{"completed": true, "until": 9223372036854775807}';
     else
         place := null;
-        select w.pipelines, jobs + w.jobs into pipelines, jobs
+        select w.pipelines, prune_part.jobs + w.jobs into pipelines, jobs
         from reactor.prune_whole(array[pipeline], before, states, keep_current, archive) w;
     end if;
 end
