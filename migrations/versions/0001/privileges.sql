@@ -30,7 +30,7 @@ grant execute on function
     to reactor_producer, reactor_worker;
 
 grant select, insert, update, delete on reactor.jobs to reactor_worker;
-grant select, insert, update (resolved), delete on reactor.dependencies to reactor_worker;
+grant select, insert, update (resolved) on reactor.dependencies to reactor_worker;
 grant select, insert, update, delete on reactor.unresolved to reactor_worker;
 grant select, insert, update, delete on reactor.steps, reactor.attempts, reactor.workers, reactor.queues,
     reactor.schedules, reactor.freed_scopes, reactor.claims to reactor_worker;

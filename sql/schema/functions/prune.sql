@@ -13,8 +13,9 @@ declare
     partition text := 'archive_' || to_char(first, 'YYYY_MM');
 begin
     if to_regclass('reactor.' || partition) is null then
-        -- Of two transactions at the same time, the second waits and finds the partition.
-        perform pg_advisory_xact_lock(hashtext('reactor.create_archive_partition'));
+        -- Of two transactions at the same time, the second waits and finds the partition. (Not an advisory lock, which
+        -- any role could hold.)
+        lock table reactor.archive in share update exclusive mode;
         execute format(
             'create table if not exists reactor.%I partition of reactor.archive for values from (%L) to (%L)',
             partition, first at time zone 'UTC', (first + interval '1 month') at time zone 'UTC');
@@ -57,8 +58,6 @@ begin
             (select jsonb_agg(to_jsonb(a) order by a.number) from reactor.attempts a where a.job_id = j.id)
         from reactor.jobs j where j.id = any (ids);
     end if;
-    -- An edge that is not met keeps its predecessor, unless both are removed.
-    delete from reactor.dependencies d where d.depends_on = any (ids) and d.resolved is not true;
     delete from reactor.jobs j where j.id = any (ids);
 end
 $$;
@@ -92,9 +91,9 @@ begin
 end
 $$;
 
--- Removes the next jobs of a large pipeline, the newest first: so dependants go before what they need, and a retry of
--- one that is left still finds its need. `place` is {"pipeline", "completed", "before", "keep"}: whether it is the turn
--- of completed jobs, the last id that was removed, and the jobs that go last. NULL: done, or the rest stays.
+-- Removes the next jobs of a large pipeline, the newest first. `place` is {"pipeline", "completed", "until", "keep"}:
+-- whether it is the turn of completed jobs, the last id that was read, and the jobs that go last. NULL: done, or the
+-- rest stays.
 create or replace function reactor.prune_part(
     inout place jsonb, before timestamptz, states text[], batch int, keep_current boolean, archive boolean,
     out pipelines int, out jobs int)
@@ -108,7 +107,7 @@ declare
     found_ids bigint[];
     ids bigint[];
     old_ids bigint[];
-    left_over int;
+    removed bigint[];
 begin
     pipelines := 0;
     jobs := 0;
@@ -124,33 +123,37 @@ begin
     found_ids := array(
         select j.id from reactor.jobs j
         -- A comparison of rows can only use the index of pipelines.
-        where (j.pipeline_id, j.id) < (pipeline, (place ->> 'before')::bigint) and (j.pipeline_id, j.id) > (pipeline, 0)
+        where (j.pipeline_id, j.id) < (pipeline, (place ->> 'until')::bigint)
+            and (j.pipeline_id, j.id) >= (pipeline, 0)
             and (j.state = 'completed') = (place -> 'completed')::boolean and j.id <> all (kept)
         order by j.pipeline_id desc, j.id desc limit batch);
     select array_agg(l.id), array_agg(l.id) filter (where l.is_old) into ids, old_ids from (
         select j.id, reactor.is_prunable(j.finished_at, j.state, j.worker_id, j.is_current, before, states,
             keep_current) as is_old
         from reactor.jobs j where j.id = any (found_ids) order by j.id for update skip locked) l;
-    if cardinality(old_ids) > 0 then
-        perform reactor.remove_jobs(old_ids, archive);
-        jobs := cardinality(old_ids);
+    -- Dependants are usually newer, and gone by now. A job stays until the end if one that stays needs it.
+    with recursive needed (id) as (
+        select d.depends_on from reactor.dependencies d
+        where d.depends_on = any (old_ids) and not d.resolved and d.job_id <> all (old_ids)
+        union
+        select d.depends_on from needed n join reactor.dependencies d on d.job_id = n.id
+        where d.depends_on = any (old_ids) and not d.resolved
+    )
+    select array_agg(o.id) into removed from unnest(old_ids) o (id) where o.id not in (select n.id from needed n);
+    if cardinality(removed) > 0 then
+        perform reactor.remove_jobs(removed, archive);
+        jobs := cardinality(removed);
     end if;
     if coalesce(cardinality(old_ids), 0) < cardinality(found_ids) then
         place := null;
     elsif cardinality(found_ids) = batch then
-        place := place || jsonb_build_object('before', found_ids[batch]);
+        place := place || jsonb_build_object('until', found_ids[batch]);
     elsif not (place -> 'completed')::boolean then
-        place := place || '{"completed": true, "before": 9223372036854775807}';
+        place := place || '{"completed": true, "until": 9223372036854775807}';
     else
         place := null;
-        -- Jobs that were inserted meanwhile, or changed their state, keep the pipeline.
-        select count(*) into left_over from (
-            select from reactor.jobs j where j.pipeline_id = pipeline limit cardinality(kept) + 1) l;
-        if left_over = cardinality(kept) then
-            perform reactor.remove_jobs(kept, archive);
-            pipelines := 1;
-            jobs := jobs + left_over;
-        end if;
+        select w.pipelines, prune_part.jobs + w.jobs into pipelines, jobs
+        from reactor.prune_whole(array[pipeline], before, states, keep_current, archive) w;
     end if;
 end
 $$;
@@ -224,8 +227,8 @@ begin
                     where j.pipeline_id = candidate.pipeline_id
                     group by j.state, j.job_type is null) f;
                 large := jsonb_build_object(
-                    'pipeline', candidate.pipeline_id, 'completed', false, 'before', 9223372036854775807, 'keep',
-                    first_of_state);
+                    'pipeline', candidate.pipeline_id, 'completed', false, 'until', 9223372036854775807,
+                    'keep', first_of_state);
             end if;
             exit;
         end if;

@@ -98,8 +98,8 @@ end
 $$;
 comment on function reactor.notify_at_end is 'Queues a notification of a channel for the end of the transaction.';
 
--- New or newly runnable jobs: wakes pods and feeds, at most once in 10 ms. Functions that are the only or the last
--- statement of a transaction may set reactor.notify_now; they save the queue, and with it some 15 µs.
+-- New or newly runnable jobs: wakes pods and feeds, at most once in 10 ms. A transaction whose last
+-- statement this is may set reactor.notify_now; it saves the queue, and with it some 15 µs.
 create or replace function reactor.notify_jobs() returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
