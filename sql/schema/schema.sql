@@ -1,8 +1,8 @@
 -- The current schema, and the order in which its files are applied. `psql -f schema.sql` builds it in an empty schema
 -- `reactor`; databases are built by the frozen copies of these files in migrations/versions.
 --
--- Tables. A row in `jobs` is a job; `dependencies` are the edges of pipelines, `unresolved` what is left to do for those
--- of ended jobs, `connecting` notes transactions that insert some. `steps` are the units of work inside a job,
+-- Tables. A row in `jobs` is a job; `dependencies` are the edges of pipelines, `unresolved` what is left to do for
+-- those of ended jobs, `connecting` notes transactions that insert some. `steps` are the units of work inside a job,
 -- `attempts` the attempts that ended without finishing their job. `workers` has a row per worker process with its
 -- lease, `queues` a row per queue that is paused or limited, `settings` one row of cluster-wide settings. `schedules`
 -- insert jobs, `archive` keeps pruned ones, `audit` records what operators do.
