@@ -57,6 +57,7 @@ class Ending(NamedTuple):
     outcome: Outcome
     children: str | None = None
     """The chained jobs as JSON; they are created together with the outcome."""
+    child_count: int = 0
 
 
 class Fail(Exception):

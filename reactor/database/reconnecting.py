@@ -33,6 +33,10 @@ class ReconnectingConnection:
         self._turn = asyncio.Lock()
         self._is_lost = False
 
+    def beside(self, suffix: str, statement_seconds: float) -> "ReconnectingConnection":
+        """Another one to the same database, for what must not keep the users of this one waiting."""
+        return ReconnectingConnection(self._url, f"{self._name} {suffix}", statement_seconds)
+
     async def retry(self, operation: Callable[[Connection], Awaitable[Answer]]) -> tuple[Answer, bool]:
         """Runs `operation` until it succeeds or is refused; a database that is away is waited for.
 

@@ -45,6 +45,10 @@ class UnitOfWork:
         return f"[{','.join(self._children)}]" if self._children else None
 
     @property
+    def child_count(self) -> int:
+        return len(self._children)
+
+    @property
     def connection(self) -> "Connection | None":
         """Of its transaction."""
         return None if self._transaction is None else self._transaction.connection

@@ -23,15 +23,30 @@ OnSettled = Callable[[int, UUID, JobState | None, Outcome], None]
 the outcome."""
 
 
+_LARGE_COUNT = 1000
+_LARGE_SIZE = 1_000_000
+
+
+def _is_large(ending: Ending) -> bool:
+    """It has many children, or large ones."""
+    return ending.children is not None and (ending.child_count > _LARGE_COUNT or len(ending.children) > _LARGE_SIZE)
+
+
 class EndingWriter(BatchWriter[Ending]):
-    """`sizes` counts how many endings shared each commit."""
+    """`sizes` counts how many endings shared each commit. `put_large` takes endings that would keep others waiting."""
 
     def __init__(
-        self, connection: ReconnectingConnection, wake: Callable[[], object], on_settled: OnSettled, sizes: Histogram
+        self,
+        connection: ReconnectingConnection,
+        wake: Callable[[], object],
+        on_settled: OnSettled,
+        sizes: Histogram,
+        put_large: Callable[[Ending], None] | None = None,
     ) -> None:
         super().__init__(connection, wake)
         self._on_settled = on_settled
         self._sizes = sizes
+        self._put_large = put_large
         self._waiting: list[Ending] = []
 
     @property
@@ -44,6 +59,10 @@ class EndingWriter(BatchWriter[Ending]):
 
     async def write(self) -> None:
         batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
+        if self._put_large:
+            for ending in filter(_is_large, batch):
+                self._put_large(ending)
+            batch = [ending for ending in batch if not _is_large(ending)]
         # Apart, because children lock their parents first: in one batch the order of ids would be lost.
         for part in ([e for e in batch if e.children is None], [e for e in batch if e.children is not None]):
             if part:

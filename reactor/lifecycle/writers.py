@@ -21,6 +21,9 @@ from reactor.log import get_logger
 log = get_logger(__name__)
 Answer = TypeVar("Answer")
 
+# 100,000 children, on a busy server.
+_LARGE_SECONDS = 600.0
+
 
 class Writers:
     def __init__(self, connection: ReconnectingConnection, on_settled: OnSettled, batch_sizes: Histogram) -> None:
@@ -31,7 +34,11 @@ class Writers:
         self._is_writing = False
         self.steps = StepWriter(connection, self._has_work.set)
         self.progress = ProgressWriter(connection, self._has_work.set)
-        self.endings = EndingWriter(connection, self._has_work.set, on_settled, batch_sizes)
+        self._large_connection = connection.beside("large ends", _LARGE_SECONDS)
+        self._has_large = asyncio.Event()
+        self._is_writing_large = False
+        self._large = EndingWriter(self._large_connection, self._has_large.set, on_settled, batch_sizes)
+        self.endings = EndingWriter(connection, self._has_work.set, on_settled, batch_sizes, self._large.put)
         # An attempt's last word on its steps and its progress belongs before its end.
         self._in_order = self.steps, self.progress, self.endings
         self._statements: deque[Callable[[Connection], Awaitable[object]]] = deque()
@@ -47,9 +54,20 @@ class Writers:
 
     async def run(self) -> None:
         """Until it is cancelled."""
+        writing_large = asyncio.create_task(self._write_large())
+        writing_large.add_done_callback(lambda _: self._has_work.set())
+        try:
+            await self._write(writing_large)
+        finally:
+            writing_large.cancel()
+            await asyncio.wait([writing_large])
+
+    async def _write(self, writing_large: asyncio.Task[None]) -> None:
         while True:
             await self._has_work.wait()
             self._has_work.clear()
+            if writing_large.done():
+                writing_large.result()  # raises its error
             self._is_writing = True
             while self._statements or any(writer.has_work for writer in self._in_order):
                 for writer in self._in_order:
@@ -57,6 +75,20 @@ class Writers:
                 await self._write_statements()
             self._is_writing = False
             self.on_idle()
+
+    async def _write_large(self) -> None:
+        """Ends with many children, one at a time, while the others go on."""
+        while True:
+            await self._has_large.wait()
+            self._has_large.clear()
+            self._is_writing_large = True
+            try:
+                while self._large.has_work:
+                    await self._large.write()
+            finally:
+                await self._large_connection.close()
+                self._is_writing_large = False
+            self._has_work.set()  # which ends with a report
 
     async def _write_statements(self) -> None:
         while self._statements:
@@ -87,4 +119,6 @@ class Writers:
 
     @property
     def is_idle(self) -> bool:
-        return not self._is_writing and not self._statements and all(writer.is_idle for writer in self._in_order)
+        is_writing = self._is_writing or self._is_writing_large
+        has_statements = bool(self._statements)
+        return not (is_writing or has_statements) and all(w.is_idle for w in (*self._in_order, self._large))

@@ -194,7 +194,7 @@ class Execution:
         if not isinstance(outcome, Completed | Partial):
             await work.roll_back()
             return self._ending(outcome)
-        ending = self._ending(outcome, work.children)
+        ending = self._ending(outcome, work.children, work.child_count)
         if work.in_transaction:
             attempt.phase = CLOSING
             return await work.commit(ending) or End.STALE
@@ -202,8 +202,8 @@ class Execution:
             attempt.check_held(await attempt.services.writers.steps.record(record))
         return ending
 
-    def _ending(self, outcome: Outcome, children: str | None = None) -> Ending:
-        return Ending(self.job.id, self.job.attempt_id, outcome, children)
+    def _ending(self, outcome: Outcome, children: str | None = None, child_count: int = 0) -> Ending:
+        return Ending(self.job.id, self.job.attempt_id, outcome, children, child_count)
 
     def timed_out(self) -> Errored | Failed:
         return self._errored(TimeoutError(f"The handler did not end within {self.timeout_seconds:g} s."))

@@ -2,23 +2,35 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from uuid import UUID
 
 import pytest
 
 from reactor.counts import Histogram
 from reactor.database.connection import Connection, connect
 from reactor.database.reconnecting import ReconnectingConnection
+from reactor.job import JobState
 from reactor.lifecycle.lease import Worker
 from reactor.lifecycle.steps import Record, StepState
 from reactor.lifecycle.writers import Writers
-from tests.support.jobs import claim, insert
+from reactor.outcome import Completed, Ending, Outcome
+from tests.support.jobs import Row, claim, insert
 from tests.support.until import until
 
 
 @pytest.fixture
-async def writers(database: str) -> AsyncIterator[Writers]:
+def settled() -> dict[int, JobState | None]:
+    """The states of the jobs whose ends were reported, in their order."""
+    return {}
+
+
+@pytest.fixture
+async def writers(database: str, settled: dict[int, JobState | None]) -> AsyncIterator[Writers]:
+    def on_settled(job_id: int, _attempt_id: UUID, state: JobState | None, _outcome: Outcome) -> None:
+        settled[job_id] = state
+
     connection = ReconnectingConnection(database, "test")
-    writers = Writers(connection, lambda *_: None, Histogram((1,)))
+    writers = Writers(connection, on_settled, Histogram((1,)))
     running = asyncio.create_task(writers.run())
     yield writers
     running.cancel()
@@ -41,3 +53,45 @@ async def test_a_postponed_write_whose_caller_was_cancelled_ends_with_a_report(
         recording.cancel()
     await until(lambda: writers.is_idle)
     await until(lambda: reports[-1])
+
+
+def children(count: int) -> str:
+    return "[" + ",".join(['{"job_type": "child"}'] * count) + "]"
+
+
+async def test_an_end_with_many_children_does_not_delay_other_ends(
+    connection: Connection, worker: Worker, writers: Writers, settled: dict[int, JobState | None], row: Row
+) -> None:
+    """Its children wait for a lock that the test holds."""
+    parent, other = [await claim(connection, worker, await insert(connection)) for _ in range(2)]
+    await connection.execute(
+        "create function public.hold() returns trigger language plpgsql as "
+        "'begin perform pg_advisory_xact_lock(4711); return null; end'; "
+        "create trigger hold after insert on reactor.jobs for each statement execute function public.hold()"
+    )
+    await connection.execute("select pg_advisory_lock(4711)")
+    writers.endings.put(Ending(parent.id, parent.attempt_id, Completed(), children(1001), 1001))
+    await until(lambda: connection.fetchval("select exists (select from pg_locks where not granted)"))
+    writers.endings.put(Ending(other.id, other.attempt_id, Completed()))
+    await until(lambda: settled)
+    assert settled == {other.id: JobState.COMPLETED}
+    assert not writers.is_idle
+    reports: list[bool] = []
+    writers.on_idle = lambda: reports.append(writers.is_idle)
+    await connection.execute("select pg_advisory_unlock(4711)")
+    await until(lambda: settled.get(parent.id))
+    await until(lambda: reports and reports[-1])
+    assert (await row(parent.id))["children"] == 1001
+
+
+async def test_an_end_with_too_many_children_fails_and_says_what_to_do(
+    connection: Connection, worker: Worker, writers: Writers, settled: dict[int, JobState | None], row: Row
+) -> None:
+    parent = await claim(connection, worker, await insert(connection))
+    writers.endings.put(Ending(parent.id, parent.attempt_id, Completed(), children(100_001), 100_001))
+    await until(lambda: settled)
+    assert settled == {parent.id: JobState.FAILED}
+    error = (await row(parent.id))["error"]
+    assert f"job {parent.id} can't chain 100001 jobs at once" in error
+    assert "Chain jobs that each chain a part of them" in error
+    assert await connection.fetchval("select count(*) from reactor.jobs") == 1

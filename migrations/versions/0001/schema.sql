@@ -1,7 +1,8 @@
 -- The current schema, and the order in which its files are applied. `psql -f schema.sql` builds it in an empty schema
 -- `reactor`; databases are built by the frozen copies of these files in migrations/versions.
 --
--- Tables. A row in `jobs` is a job; `dependencies` are the edges of pipelines, `steps` the units of work inside a job,
+-- Tables. A row in `jobs` is a job; `dependencies` are the edges of pipelines, `unresolved` what is left to do for
+-- those of ended jobs, `connecting` notes transactions that insert some. `steps` are the units of work inside a job,
 -- `attempts` the attempts that ended without finishing their job. `workers` has a row per worker process with its
 -- lease, `queues` a row per queue that is paused or limited, `settings` one row of cluster-wide settings. `schedules`
 -- insert jobs, `archive` keeps pruned ones, `audit` records what operators do.
@@ -10,7 +11,8 @@
 -- pending, or waiting if its transaction also inserts dependencies (connect_dependencies). claim makes pending jobs
 -- running; settle ends attempts, and a failed one with attempts left makes its job pending again. cancel ends jobs in
 -- any unfinished state, sweep takes back the jobs of dead workers, retry starts finished jobs over. after_update runs
--- after each of them: it resolves dependencies, frees scopes and notifies.
+-- after each of them: it resolves dependencies, frees scopes and notifies. It resolves a limited number of them;
+-- resolve_more does the rest.
 --
 -- Fence. Each claim draws a new `attempt_id`. Every later write of the attempt names the job's id, this attempt_id and
 -- the state running; if another attempt, a cancel or a sweep came first, it changes no row.
@@ -29,7 +31,7 @@
 -- the rows that the reader has not seen (change_tracking).
 --
 -- Lock order. 1. rows of running jobs, by id; 2. advisory locks of scopes, by hash; 3. rows of waiting and pending
--- jobs, by id, predecessors before dependants; 4. rows of dependencies; 5. rows of steps. Claims wait for no row: they
+-- jobs, by id, in one statement; 4. rows of dependencies; 5. rows of steps. Claims wait for no row: they
 -- skip what is locked. All writes assume READ COMMITTED.
 
 \ir checks.sql

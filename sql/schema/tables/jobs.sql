@@ -1,35 +1,34 @@
--- One row per job; each comment says who writes the column. The order of the columns makes writing cheap. Those that are
--- never NULL and have a fixed width come first: they are found by their offset, which each update does for every indexed
--- column. Texts that never change come last: of a new version in the same page, the write-ahead log leaves out what it
--- has in common with the old one at the beginning and at the end. Within each part columns are ordered by width, so that
--- rows need no padding.
+-- One row per job; each comment says who writes the column. The order of the columns keeps the write-ahead log small:
+-- of a new version in the same page, PostgreSQL leaves out what it has in common with the old one at the beginning and
+-- at the end. So what never changes comes first and last, and what changes is in the middle. Numbers come before texts
+-- and by width, so that rows need no padding and columns are found by their offset.
 create table reactor.jobs (
     id bigint generated always as identity primary key,
     inserted_xid bigint not null default txid_current(),
     created_at timestamptz not null default clock_timestamp(),
+    parent_id bigint,
     pipeline_id uuid not null default gen_random_uuid(),
     changed_xid bigint not null default txid_current(),
+    broken_by bigint,
+    run_after timestamptz,
+    locked_at timestamptz,
+    started_at timestamptz,
+    finished_at timestamptz,
+    attempt_id uuid,
+    worker_id uuid,
     attempts int not null default 0,
+    quota int,
     children int not null default 0,
     waiting_on int not null default 0,
+    max_attempts int,
+    key_reuse int,
+    timeout_seconds real,
+    progress real,
     priority smallint not null default 0,
     exclusive boolean not null default false,
     is_current boolean not null default false,
     parked boolean not null default false,
     holds_scope boolean not null default false,
-    run_after timestamptz,
-    finished_at timestamptz,
-    locked_at timestamptz,
-    started_at timestamptz,
-    parent_id bigint,
-    broken_by bigint,
-    attempt_id uuid,
-    worker_id uuid,
-    quota int,
-    max_attempts int,
-    key_reuse int,
-    timeout_seconds real,
-    progress real,
     phase text not null default 'ready',
     state text not null default 'pending',
     locked_by text,

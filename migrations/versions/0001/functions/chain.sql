@@ -8,6 +8,14 @@ language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     parent record;
 begin
+    select c.id, jsonb_array_length(c.children) as size into parent
+    from unnest(parents, chain.children) c (id, children)
+    where jsonb_array_length(c.children) > 100000 limit 1;
+    if found then
+        raise exception 'reactor: job % can''t chain % jobs at once', parent.id, parent.size
+            using errcode = 'program_limit_exceeded',
+            hint = 'At most 100,000 are created together. Chain jobs that each chain a part of them.';
+    end if;
     for parent in
         select j.id, j.pipeline_id, u.children
         from (select c.id, c.attempt_id, c.children
