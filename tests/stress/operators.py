@@ -1,0 +1,123 @@
+"""Operators, and the pods' repairs: each action is a function of a connection."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+import asyncpg
+
+from reactor.database import statements
+from reactor.database.connection import Connection
+from tests.stress.model import TERMINAL, UNFINISHED
+from tests.stress.world import QUEUES, World
+
+Action = Callable[[World, Connection, random.Random], Awaitable[None]]
+
+
+async def operate(world: World, name: str) -> None:
+    chance = world.chance(name)
+    async with world.sessions.open(name) as connection:
+        while await world.turn(name, chance, longer=5.0):
+            for feature, action in ACTIONS.items():
+                if world.mix.has(feature, chance):
+                    await action(world, connection, chance)
+
+
+def _some(ids: list[int], chance: random.Random, most: int) -> list[int]:
+    return sorted(chance.sample(ids, min(len(ids), chance.randint(1, most))))
+
+
+async def _cancel(world: World, connection: Connection, chance: random.Random) -> None:
+    ids = _some(world.model.ids(UNFINISHED), chance, 5)
+    async with world.sessions.doing(connection, "cancel"):
+        await connection.fetch(statements.CANCEL, ids, "the stress cancelled it")
+
+
+async def _retry(world: World, connection: Connection, chance: random.Random) -> None:
+    ids = _some(world.model.ids(TERMINAL), chance, 5)
+    # Another job may hold the exclusive scope.
+    async with world.sessions.doing(connection, "retry", refusals=[asyncpg.UniqueViolationError]):
+        await connection.fetch(statements.RETRY, ids)
+
+
+async def _recover(world: World, connection: Connection, chance: random.Random) -> None:
+    for job_id in world.model.held_by_dead(frozenset(world.attempts.dead))[:2]:
+        world.attempts.recovered.add(job_id)
+        async with world.sessions.doing(connection, "recover"):
+            await connection.fetch(statements.RECOVER, job_id)
+
+
+async def _pause(world: World, connection: Connection, chance: random.Random) -> None:
+    async with world.sessions.doing(connection, "pause"):
+        await connection.fetchval(statements.PAUSE_QUEUE, chance.choice(QUEUES), chance.random() < 0.5)
+
+
+async def _limit(world: World, connection: Connection, chance: random.Random) -> None:
+    await _set_limit(world, connection, chance.choice(QUEUES), chance.choice((None, 0, 1, 3, 10)))
+
+
+async def _set_limit(world: World, connection: Connection, queue: str, max_running: int | None) -> None:
+    loop = asyncio.get_running_loop()
+    async with world.sessions.doing(connection, "limit"):
+        world.limits.change(queue, max_running, loop.time())
+        await connection.fetchval(statements.LIMIT_QUEUE, queue, max_running)
+        world.limits.change(queue, max_running, loop.time())
+
+
+async def _drain(world: World, connection: Connection, chance: random.Random) -> None:
+    async with world.sessions.doing(connection, "drain"):
+        await connection.fetchval(statements.SET_DRAINING, chance.random() < 0.3)
+
+
+async def _prune(world: World, connection: Connection, chance: random.Random) -> None:
+    await prune(world, connection, archive=False)
+
+
+async def _archive(world: World, connection: Connection, chance: random.Random) -> None:
+    await prune(world, connection, archive=True)
+
+
+async def _repair(world: World, connection: Connection, chance: random.Random) -> None:
+    """A job that is repaired is the trace of a bug. Unparking a scope that has a leader changes nothing."""
+    async with world.sessions.doing(connection, "repair"):
+        for job in await connection.fetch(statements.REPAIR_WAITING, 10):
+            world.report.violation("a job waited for nothing and was repaired", f"job {job['id']}")
+    async with world.sessions.doing(connection, "unpark"):
+        await connection.fetch(statements.UNPARK_SCOPES)
+
+
+ACTIONS: dict[str, Action] = {
+    "cancel": _cancel,
+    "retry": _retry,
+    "recover": _recover,
+    "pause": _pause,
+    "limit": _limit,
+    "drain": _drain,
+    "prune": _prune,
+    "archive": _archive,
+    "repair": _repair,
+}
+
+
+async def prune(world: World, connection: Connection, *, archive: bool) -> None:
+    """All pipelines that have ended, without their scopes' current jobs."""
+    last_id: int | None = 0
+    while last_id is not None:
+        async with world.sessions.doing(connection, "prune"):
+            row = await connection.fetchrow(statements.PRUNE, 0.0, sorted(TERMINAL), 500, True, last_id, archive, False)
+            assert row is not None
+            world.report.count("jobs pruned", row["jobs"])
+            last_id = row["last_id"]
+            continue
+        return
+
+
+async def open_everything(world: World, connection: Connection) -> None:
+    """So that all jobs can end: queues run, though limited, and draining is off."""
+    async with world.sessions.doing(connection, "open"):
+        for queue in QUEUES:
+            await connection.fetchval(statements.PAUSE_QUEUE, queue, False)
+            limit = await connection.fetchval("select max_running from reactor.queues where name = $1", queue)
+            if limit is not None:
+                await _set_limit(world, connection, queue, max(3, limit))
+        await connection.fetchval(statements.SET_DRAINING, False)

@@ -1,0 +1,108 @@
+"""What all actors of a run share: names, the current mix of actions, and when to be quiet."""
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+
+from tests.stress.attempts import Attempts
+from tests.stress.limits import Limits
+from tests.stress.model import UNFINISHED, Model
+from tests.stress.report import Report
+from tests.stress.sessions import Sessions
+
+TYPES = ("read", "sum", "send")
+QUEUES = ("default", "mail", "slow")
+QUOTAS: dict[str, int | None] = {"read": None, "sum": 2, "send": 5}
+"""The attempts that handlers register."""
+
+FEATURES = {
+    "producers": ("scoped", "exclusive", "keyed", "delayed", "priorities", "rollbacks", "savepoints", "slow commits"),
+    "pipelines": ("chains", "diamonds", "fan-ins", "late dependants", "cycles"),
+    "workers": (
+        "deaths",
+        "shutdowns",
+        "errors",
+        "failures",
+        "partials",
+        "snoozes",
+        "releases",
+        "abandoned",
+        "children",
+        "progress",
+        "steps",
+        "stale",
+        "transactions",
+    ),
+    "operators": ("cancel", "retry", "recover", "pause", "limit", "drain", "prune", "archive", "repair"),
+}
+"""Each may be on or off in a round. Rounds with few of them find what the others hide, such as a lost wake-up."""
+
+
+@dataclass(frozen=True)
+class Mix:
+    """Which features are on in a round, and how busy it is."""
+
+    weights: dict[str, float]
+    scopes: int
+    batch: int
+    """The most rows of an insert."""
+    pause_seconds: float
+    """Between two actions of an actor, on average."""
+    backlog: int
+    """Producers pause while there are more unfinished jobs."""
+
+    def has(self, feature: str, chance: random.Random) -> bool:
+        return chance.random() < self.weights.get(feature, 0.0)
+
+    def __str__(self) -> str:
+        on = ", ".join(f"{name} {weight:g}" for name, weight in self.weights.items() if weight)
+        return f"scopes {self.scopes}, batch {self.batch}, pause {self.pause_seconds:g} s; {on}"
+
+
+def draw_mix(chance: random.Random) -> Mix:
+    share = chance.choice((0.2, 0.6, 0.9))
+    return Mix(
+        weights={
+            feature: chance.choice((0.05, 0.2, 0.5)) if chance.random() < share else 0.0
+            for features in FEATURES.values()
+            for feature in features
+        },
+        scopes=chance.choice((2, 10, 40)),
+        batch=chance.choice((1, 10, 100)),
+        pause_seconds=chance.choice((0.0, 0.003, 0.03)),
+        backlog=chance.choice((50, 300, 1500)),
+    )
+
+
+@dataclass
+class World:
+    sessions: Sessions
+    report: Report
+    attempts: Attempts
+    model: Model
+    limits: Limits
+    mix: Mix
+    seed: int
+    is_quiet: bool = False
+    """Nothing new is produced, and operators rest: everything that is there must end."""
+    is_over: bool = False
+    busy: set[str] = field(default_factory=set)
+    """Actors that are in the middle of an action."""
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def chance(self, name: str) -> random.Random:
+        """Every actor has its own, so that its choices don't depend on the others' speed."""
+        return random.Random(f"{self.seed} {name}")
+
+    async def turn(self, name: str, chance: random.Random, longer: float = 1.0) -> bool:
+        """Waits for the actor's next turn. False: the run is over."""
+        self.busy.discard(name)
+        await asyncio.sleep(chance.expovariate(1.0) * longer * max(0.001, self.mix.pause_seconds))
+        while self.is_quiet and not self.is_over:
+            await asyncio.sleep(0.02)
+        self.busy.add(name)
+        return not self.is_over
+
+    @property
+    def backlog(self) -> int:
+        return len(self.model.ids(UNFINISHED))
