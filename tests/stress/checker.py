@@ -13,6 +13,8 @@ from tests.stress.world import World
 
 _PAUSE_SECONDS = 0.05
 _STUCK_SECONDS = 5.0
+_STUCK_CHECKS = 20
+"""A machine may be slower than that: this many snapshots must show the same."""
 _CATCH_UP_SECONDS = 10.0
 _STATES = "select id, state, attempt_id, attempts, worker_id from reactor.jobs"
 _WAKE = "notify reactor_jobs"
@@ -61,14 +63,14 @@ class Checker:
     async def come_to_rest(self, connection: Connection) -> bool:
         """Waits until all jobs have ended, and no worker holds any. False: something is stuck for good."""
         model, last_change, was_woken = self._world.model, time.monotonic(), False
-        applied = model.applied
+        applied, checks = model.applied, self._checks
         while left := [
             job_id for job_id, job in model.jobs.items() if job.now.state in UNFINISHED or job.now.worker_id is not None
         ]:
             await asyncio.sleep(0.05)
             if model.applied != applied:
-                applied, last_change = model.applied, time.monotonic()
-            if time.monotonic() < last_change + _STUCK_SECONDS:
+                applied, checks, last_change = model.applied, self._checks, time.monotonic()
+            if time.monotonic() < last_change + _STUCK_SECONDS or self._checks < checks + _STUCK_CHECKS:
                 continue
             rows = [dict(row) for row in await connection.fetch(_LEFT)]
             if was_woken:
@@ -77,7 +79,7 @@ class Checker:
             # A wake-up that helps tells what was missing.
             self._world.report.violation("nothing happens", f"until a wake-up is sent by hand: {rows[:3]}")
             await connection.execute(_WAKE)
-            was_woken, last_change = True, time.monotonic()
+            was_woken, checks, last_change = True, self._checks, time.monotonic()
         return True
 
     async def check_at_rest(self, connection: Connection) -> None:

@@ -12,13 +12,13 @@ _LONGEST_SECONDS = 2.0
 
 # What a claim may take now. Jobs of a scope are claimable one at a time, and any of them may be first.
 _CLAIMABLE = """
+with held as materialized (select h.queue, h.scope from reactor.jobs h where h.worker_id is not null)
 select j.id, j.queue, j.job_type from reactor.jobs j
-left join reactor.queues q on q.name = j.queue
 where j.state = 'pending' and j.run_after is null and not j.parked
-    and not (select s.draining from reactor.settings s) and q.paused is not true
-    and (q.max_running is null or q.max_running > (
-        select count(*) from reactor.jobs h where h.queue = j.queue and h.worker_id is not null))
-    and not exists (select from reactor.jobs h where h.scope = j.scope and h.worker_id is not null)
+    and not (select s.draining from reactor.settings s)
+    and j.queue not in (select q.name from reactor.queues q where q.paused
+        or q.max_running <= (select count(*) from held h where h.queue = q.name))
+    and (j.scope is null or j.scope not in (select h.scope from held h where h.scope is not null))
 order by j.id limit 200
 """
 

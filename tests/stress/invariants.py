@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from reactor.database.connection import Connection
 from tests.stress.report import Report
 
-_HELD = "exists (select from reactor.jobs h where h.scope = j.scope and h.worker_id is not null)"
-
 
 @dataclass(frozen=True)
 class Invariant:
@@ -78,8 +76,9 @@ INVARIANTS = (
         # The leader: the job of the same scope, queue and type that claims can see.
         "a job is parked behind nothing",
         "select j.id, j.scope, j.queue, j.job_type from reactor.jobs j where j.state = 'pending' and j.parked"
-        f" and not {_HELD} and not exists (select from reactor.jobs l where l.scope = j.scope and l.state = 'pending'"
-        " and not l.parked and l.run_after is null and l.queue = j.queue and l.job_type = j.job_type)",
+        " and j.scope not in (select scope from reactor.jobs where worker_id is not null and scope is not null)"
+        " and (j.scope, j.queue, j.job_type) not in (select scope, queue, job_type from reactor.jobs"
+        " where state = 'pending' and not parked and run_after is null and scope is not null)",
     ),
     Invariant(
         "a parked job is due later",

@@ -87,8 +87,9 @@ class Entry(NamedTuple):
     def __str__(self) -> str:
         how = ", ".join(word for word, holds in (("parked", self.parked), ("later", not self.is_due)) if holds)
         return (
-            f"[{self.state}{', ' if how else ''}{how}, {self.attempts}/{self.quota} attempts, attempt {self.attempt_id}, "
-            f"worker {self.worker_id}, scope {self.scope}, {self.queue}, {self.job_type}, xid {self.xid}]"
+            f"[{self.state}{', ' if how else ''}{how}, {self.attempts}/{self.quota} attempts, "
+            f"attempt {self.attempt_id}, worker {self.worker_id}, scope {self.scope}, "
+            f"{self.queue}, {self.job_type}, xid {self.xid}]"
         )
 
 

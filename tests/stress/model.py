@@ -53,7 +53,10 @@ class JobHistory:
 class Model:
     def __init__(self, report: Report, attempts: Attempts) -> None:
         self.jobs: dict[int, JobHistory] = {}
+        self.unfinished: set[int] = set()
+        self.finished: set[int] = set()
         self.applied = 0
+        """The number of changes so far."""
         self._report = report
         self._attempts = attempts
         self._pruned: dict[int, dict[str, int]] = {}
@@ -91,6 +94,7 @@ class Model:
         if entry.state != "pending":
             self._report.violation("path", f"job {entry.id} was inserted as {entry.state}")
         self.jobs[entry.id] = JobHistory(entry, entry.xid, entry.at, needs=needs)
+        self.unfinished.add(entry.id)
         if entry.scope is not None:
             self._of_scope.setdefault(entry.scope, set()).add(entry.id)
 
@@ -100,6 +104,8 @@ class Model:
             return
         if job.now.state in UNFINISHED or job.now.worker_id is not None:
             self._report.violation("prune", f"job {entry.id} was removed while {job.now.state}")
+        self.unfinished.discard(entry.id)
+        self.finished.discard(entry.id)
         self._pruned[entry.id] = job.reached
         if len(self._pruned) > _KEPT:
             del self._pruned[next(iter(self._pruned))]
@@ -126,6 +132,11 @@ class Model:
             self._start_over(job, new)
         if new.state in TERMINAL and old.state not in TERMINAL:
             job.reached[new.state] = new.seq
+            self.unfinished.discard(new.id)
+            self.finished.add(new.id)
+        elif old.state in TERMINAL and new.state not in TERMINAL:
+            self.finished.discard(new.id)
+            self.unfinished.add(new.id)
         was_ready = old.state == "pending" and old.is_due
         if new.state == "pending" and new.is_due and not was_ready:
             job.ready_at = new.at
@@ -188,9 +199,6 @@ class Model:
                     f"which was {'parked' if now.parked else 'ready'} for {claim.at - now.at:.1f} s",
                 )
                 return
-
-    def ids(self, states: frozenset[str]) -> list[int]:
-        return [job_id for job_id, job in self.jobs.items() if job.now.state in states]
 
     def held_by_dead(self, dead: frozenset[UUID]) -> list[int]:
         return [job_id for job_id, job in self.jobs.items() if job.now.worker_id in dead]

@@ -8,7 +8,7 @@ import asyncpg
 
 from reactor.database import statements
 from reactor.database.connection import Connection
-from tests.stress.model import TERMINAL, UNFINISHED
+from tests.stress.model import TERMINAL
 from tests.stress.world import QUEUES, World
 
 Action = Callable[[World, Connection, random.Random], Awaitable[None]]
@@ -23,18 +23,18 @@ async def operate(world: World, name: str) -> None:
                     await action(world, connection, chance)
 
 
-def _some(ids: list[int], chance: random.Random, most: int) -> list[int]:
-    return sorted(chance.sample(ids, min(len(ids), chance.randint(1, most))))
+def _some(ids: set[int], chance: random.Random, most: int) -> list[int]:
+    return sorted(chance.sample(list(ids), min(len(ids), chance.randint(1, most))))
 
 
 async def _cancel(world: World, connection: Connection, chance: random.Random) -> None:
-    ids = _some(world.model.ids(UNFINISHED), chance, 5)
+    ids = _some(world.model.unfinished, chance, 5)
     async with world.sessions.doing(connection, "cancel"):
         await connection.fetch(statements.CANCEL, ids, "the stress cancelled it")
 
 
 async def _retry(world: World, connection: Connection, chance: random.Random) -> None:
-    ids = _some(world.model.ids(TERMINAL), chance, 5)
+    ids = _some(world.model.finished, chance, 5)
     # Another job may hold the exclusive scope.
     async with world.sessions.doing(connection, "retry", refusals=[asyncpg.UniqueViolationError]):
         await connection.fetch(statements.RETRY, ids)

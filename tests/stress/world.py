@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from tests.stress.attempts import Attempts
 from tests.stress.limits import Limits
-from tests.stress.model import UNFINISHED, Model
+from tests.stress.model import Model
 from tests.stress.report import Report
 from tests.stress.sessions import Sessions
 
@@ -105,4 +105,4 @@ class World:
 
     @property
     def backlog(self) -> int:
-        return len(self.model.ids(UNFINISHED))
+        return len(self.model.unfinished)
