@@ -8,7 +8,7 @@ from reactor.database.connection import Connection
 from tests.stress import invariants, journal
 from tests.stress.followers import Follower
 from tests.stress.idleness import Idleness
-from tests.stress.model import UNFINISHED
+from tests.stress.wakeups import Wakeups
 from tests.stress.world import World
 
 _PAUSE_SECONDS = 0.05
@@ -25,9 +25,10 @@ _LEFT = (
 
 
 class Checker:
-    def __init__(self, world: World, idleness: Idleness, followers: Sequence[Follower]) -> None:
+    def __init__(self, world: World, idleness: Idleness, wakeups: Wakeups, followers: Sequence[Follower]) -> None:
         self._world = world
         self._idleness = idleness
+        self._wakeups = wakeups
         self._followers = followers
         self._checks = 0
 
@@ -51,7 +52,7 @@ class Checker:
                 await invariants.check(connection, world.report)
                 await world.limits.check(connection, now)
                 await self._idleness.check(connection, now)
-            world.model.apply(entries, edges)
+            self._wakeups.check(world.model.apply(entries, edges))
         self._checks += 1
 
     async def see_everything(self) -> None:
@@ -64,9 +65,7 @@ class Checker:
         """Waits until all jobs have ended, and no worker holds any. False: something is stuck for good."""
         model, last_change, was_woken = self._world.model, time.monotonic(), False
         applied, checks = model.applied, self._checks
-        while left := [
-            job_id for job_id, job in model.jobs.items() if job.now.state in UNFINISHED or job.now.worker_id is not None
-        ]:
+        while left := model.unfinished | model.held:
             await asyncio.sleep(0.05)
             if model.applied != applied:
                 applied, checks, last_change = model.applied, self._checks, time.monotonic()

@@ -24,8 +24,8 @@ _PATHS = {
 _MET = {"completed": frozenset({"completed"}), "finished": TERMINAL}
 
 _KEPT = 100_000
-_SETTLED_SECONDS = 1.0
-"""A job that nothing touched for this long was free to be claimed."""
+_VISIBLE_SECONDS = 0.5
+"""A job that became ready this long before a claim was there when the claim began."""
 
 
 @dataclass(slots=True)
@@ -55,6 +55,8 @@ class Model:
         self.jobs: dict[int, JobHistory] = {}
         self.unfinished: set[int] = set()
         self.finished: set[int] = set()
+        self.held: set[int] = set()
+        """Jobs that workers hold."""
         self.applied = 0
         """The number of changes so far."""
         self._report = report
@@ -62,15 +64,23 @@ class Model:
         self._pruned: dict[int, dict[str, int]] = {}
         """The terminal states that pruned jobs had reached: their dependants may live on."""
         self._of_scope: dict[str, set[int]] = {}
+        self._suspects: list[tuple[Entry, JobHistory, Entry]] = []
+        """Claims, each with an older job that was ready, as it was then."""
 
-    def apply(self, entries: Iterable[Entry], edges: Iterable[Edge]) -> None:
-        """Everything that one snapshot shows and the one before did not."""
+    def apply(self, entries: Iterable[Entry], edges: Iterable[Edge]) -> list[Entry]:
+        """Everything that one snapshot shows and the one before did not. Returns the jobs that became ready."""
+        self._confirm_order()
+        ready: dict[int, Entry] = {}
         new_edges: dict[int, list[Need]] = {}
         for edge in edges:
             new_edges.setdefault(edge.job_id, []).append(Need(edge.depends_on, _MET[edge.needs]))
         claimed: list[JobHistory] = []
         for entry in entries:
             self.applied += 1
+            if entry.op != "D" and entry.state == "pending" and entry.is_due and not entry.parked:
+                ready.setdefault(entry.id, entry)
+            else:
+                ready.pop(entry.id, None)
             if entry.op == "D":
                 self._remove(entry)
             elif entry.op == "I":
@@ -89,6 +99,7 @@ class Model:
         # After all entries: the end of the other job has been committed before, but may be written later in the list.
         for job in claimed:
             self._check_needs(job)
+        return list(ready.values())
 
     def _add(self, entry: Entry, needs: list[Need]) -> None:
         if entry.state != "pending":
@@ -104,8 +115,8 @@ class Model:
             return
         if job.now.state in UNFINISHED or job.now.worker_id is not None:
             self._report.violation("prune", f"job {entry.id} was removed while {job.now.state}")
-        self.unfinished.discard(entry.id)
-        self.finished.discard(entry.id)
+        for ids in (self.unfinished, self.finished, self.held):
+            ids.discard(entry.id)
         self._pruned[entry.id] = job.reached
         if len(self._pruned) > _KEPT:
             del self._pruned[next(iter(self._pruned))]
@@ -120,10 +131,11 @@ class Model:
             old.state == "pending" and new.state == "waiting" and new.xid == job.inserted_xid
         ):
             self._report.violation("path", f"job {new.id}: {old.state} -> {new.state}, {old} {new}")
+        (self.held.discard if new.worker_id is None else self.held.add)(new.id)
         is_claim = old.state == "pending" and new.state == "running"
         if is_claim:
             self._check_claim(old, new)
-            self._check_order(job, new)
+            self._check_order(new)
         elif old.state == "running":
             self._attempts.check_change(old, new)
         elif new.state in TERMINAL and old.state in TERMINAL and new.attempt_id != old.attempt_id:
@@ -176,7 +188,7 @@ class Model:
                     "unmet need", f"job {job.now.id} ran, job {need.depends_on} is {state}, reached {reached}"
                 )
 
-    def _check_order(self, job: JobHistory, claim: Entry) -> None:
+    def _check_order(self, claim: Entry) -> None:
         """Of a scope, a queue and a type, equal in priority, the oldest is first."""
         if claim.scope is None:
             return
@@ -189,16 +201,24 @@ class Model:
                 now.state == "pending"
                 and now.is_due
                 and (now.queue, now.job_type, now.priority) == (claim.queue, claim.job_type, claim.priority)
-                and max(other.ready_at, now.at) < claim.at - _SETTLED_SECONDS
+                and other.ready_at < claim.at - _VISIBLE_SECONDS
                 # Transactions that connect or restart dependants lock its row, and claims pass it by.
                 and not other.dependants
             ):
+                self._suspects.append((claim, other, now))
+                return
+
+    def _confirm_order(self) -> None:
+        """A job that is being cancelled is locked, and claims pass it by."""
+        for claim, other, then in self._suspects:
+            if other.now.state != "cancelled":
                 self._report.violation(
                     "order",
-                    f"job {claim.id} of scope {claim.scope} ran before job {other_id}, "
-                    f"which was {'parked' if now.parked else 'ready'} for {claim.at - now.at:.1f} s",
+                    f"job {claim.id} of scope {claim.scope} ran before job {then.id}, which was ready for "
+                    f"{claim.at - other.ready_at:.1f} s, and {'parked' if then.parked else 'not parked'} for "
+                    f"{claim.at - then.at:.3f} s",
                 )
-                return
+        self._suspects.clear()
 
     def held_by_dead(self, dead: frozenset[UUID]) -> list[int]:
         return [job_id for job_id, job in self.jobs.items() if job.now.worker_id in dead]

@@ -11,30 +11,41 @@ from reactor.database.connection import Connection
 from tests.stress.model import TERMINAL
 from tests.stress.world import QUEUES, World
 
+_MOST = 10
+
 Action = Callable[[World, Connection, random.Random], Awaitable[None]]
 
 
 async def operate(world: World, name: str) -> None:
     chance = world.chance(name)
     async with world.sessions.open(name) as connection:
-        while await world.turn(name, chance, longer=5.0):
+        while await world.turn(name, chance, longer=2.0):
             for feature, action in ACTIONS.items():
                 if world.mix.has(feature, chance):
                     await action(world, connection, chance)
 
 
-def _some(ids: set[int], chance: random.Random, most: int) -> list[int]:
-    return sorted(chance.sample(list(ids), min(len(ids), chance.randint(1, most))))
+def _some(world: World, ids: set[int], chance: random.Random) -> list[int]:
+    """Any of these jobs, or some of one scope, or some that workers hold: where actions meet."""
+    jobs, found = world.model.jobs, list(ids)
+    match chance.randrange(3):
+        case 0:
+            scopes = {jobs[job_id].now.scope for job_id in found} - {None}
+            scope = chance.choice(sorted(filter(None, scopes))) if scopes else None
+            found = [job_id for job_id in found if jobs[job_id].now.scope == scope]
+        case 1:
+            found = [job_id for job_id in found if jobs[job_id].now.worker_id] or found
+    return sorted(chance.sample(found, min(len(found), chance.randint(1, _MOST))))
 
 
 async def _cancel(world: World, connection: Connection, chance: random.Random) -> None:
-    ids = _some(world.model.unfinished, chance, 5)
+    ids = _some(world, world.model.unfinished | world.model.held, chance)
     async with world.sessions.doing(connection, "cancel"):
         await connection.fetch(statements.CANCEL, ids, "the stress cancelled it")
 
 
 async def _retry(world: World, connection: Connection, chance: random.Random) -> None:
-    ids = _some(world.model.finished, chance, 5)
+    ids = _some(world, world.model.finished, chance)
     # Another job may hold the exclusive scope.
     async with world.sessions.doing(connection, "retry", refusals=[asyncpg.UniqueViolationError]):
         await connection.fetch(statements.RETRY, ids)
@@ -119,5 +130,5 @@ async def open_everything(world: World, connection: Connection) -> None:
             await connection.fetchval(statements.PAUSE_QUEUE, queue, False)
             limit = await connection.fetchval("select max_running from reactor.queues where name = $1", queue)
             if limit is not None:
-                await _set_limit(world, connection, queue, max(3, limit))
+                await _set_limit(world, connection, queue, max(10, limit))
         await connection.fetchval(statements.SET_DRAINING, False)

@@ -8,7 +8,8 @@
     checker                 takes snapshots                                         checker.py
         invariants.py       queries that return offenders
         limits.py           limits, over several snapshots
-        idleness.py         jobs that nobody picks up, without a fallback poll
+        wakeups.py          a notification for every job that becomes ready
+        idleness.py         jobs that no worker picks up, without a fallback poll
         model.py            the journal of all changes: states, order, dependencies
         attempts.py         who ended each attempt, and by which rule
 
@@ -35,6 +36,7 @@ from tests.stress.operators import open_everything, operate, prune
 from tests.stress.producers import produce, produce_pipelines
 from tests.stress.report import Report
 from tests.stress.sessions import Sessions
+from tests.stress.wakeups import Wakeups
 from tests.stress.workers import Fleet
 from tests.stress.world import World, draw_mix
 
@@ -48,7 +50,7 @@ async def run(url: str, *, seconds: float, seed: int, until_red: frozenset[str] 
     report, chance = Report(seed), random.Random(seed)
     attempts = Attempts(report)
     world = World(
-        sessions=Sessions(url, report, jitter=chance.choice((0.0, 0.001, 0.01))),
+        sessions=Sessions(url, report, jitter=chance.choice((0.0, 0.01, 0.1))),
         report=report,
         attempts=attempts,
         model=Model(report, attempts),
@@ -59,11 +61,17 @@ async def run(url: str, *, seconds: float, seed: int, until_red: frozenset[str] 
     fleet = Fleet(world)
     feed = Feed(url, url)
     followers = [Follower(world, f"follower {n}", feed, is_overview=n == 0) for n in range(_FOLLOWERS)]
-    checker = Checker(world, Idleness(report, fleet.resting), followers)
+    wakeups = Wakeups(report)
+    checker = Checker(world, Idleness(report, fleet.resting), wakeups, followers)
     async with connect(url, name="stress") as connection, asyncio.TaskGroup() as tasks:
         await journal.install(connection)
         await _shorten_deadlocks(connection)
-        await connection.add_listener("reactor_jobs", lambda *_: fleet.ring())
+
+        def ring(*_: object) -> None:
+            wakeups.heard()
+            fleet.ring()
+
+        await connection.add_listener("reactor_jobs", ring)
         streams = tasks.create_task(feed.run())
         for n in range(_WORKERS):
             tasks.create_task(fleet.keep_alive(n))
@@ -104,6 +112,7 @@ async def _rounds(
         world.is_quiet = True
         while world.busy:
             await asyncio.sleep(0.01)
+        world.mix = world.mix.at_rest()
         await open_everything(world, connection)
         await checker.see_everything()
         if not await checker.come_to_rest(connection):

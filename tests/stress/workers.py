@@ -191,7 +191,7 @@ class SimulatedWorker:
 
     async def _attempt(self, jobs: list[Job]) -> None:
         """What handlers of these jobs do, and how they end."""
-        await asyncio.sleep(self._chance.choice(_DURATIONS))
+        await asyncio.sleep(self._chance.choice(_DURATIONS[:3] if self._world.is_quiet else _DURATIONS))
         for feature, act in (("progress", self._report_progress), ("steps", self._take_steps)):
             if self._world.mix.has(feature, self._chance):
                 async with self._settling:
@@ -303,7 +303,7 @@ class SimulatedWorker:
     def _children(self) -> str | None:
         mix, chance = self._world.mix, self._chance
         # Fewer than one child per job, or they would never end.
-        if self._world.is_quiet or not mix.has("children", chance) or chance.random() < 0.5:
+        if not mix.has("children", chance) or chance.random() < 0.5:
             return None
         children = [{"job_type": chance.choice(TYPES), **options(self._world, chance)} for _ in range(2)]
         return json.dumps(children)

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tests.stress.attempts import Attempts
 from tests.stress.limits import Limits
@@ -54,23 +54,28 @@ class Mix:
     def has(self, feature: str, chance: random.Random) -> bool:
         return chance.random() < self.weights.get(feature, 0.0)
 
+    def at_rest(self) -> "Mix":
+        """Jobs end in all ways, but soon."""
+        kept = ("errors", "failures", "partials", "transactions", "progress")
+        return replace(self, weights={name: self.weights[name] for name in kept})
+
     def __str__(self) -> str:
         on = ", ".join(f"{name} {weight:g}" for name, weight in self.weights.items() if weight)
         return f"scopes {self.scopes}, batch {self.batch}, pause {self.pause_seconds:g} s; {on}"
 
 
 def draw_mix(chance: random.Random) -> Mix:
-    share = chance.choice((0.2, 0.6, 0.9))
+    share, weights = chance.choice((0.2, 0.6, 0.9)), chance.choice(((0.05, 0.2, 0.5), (0.5, 0.9)))
     return Mix(
         weights={
-            feature: chance.choice((0.05, 0.2, 0.5)) if chance.random() < share else 0.0
+            feature: chance.choice(weights) if chance.random() < share else 0.0
             for features in FEATURES.values()
             for feature in features
         },
-        scopes=chance.choice((2, 10, 40)),
+        scopes=chance.choice((1, 3, 10, 40)),
         batch=chance.choice((1, 10, 100)),
-        pause_seconds=chance.choice((0.0, 0.003, 0.03)),
-        backlog=chance.choice((50, 300, 1500)),
+        pause_seconds=chance.choice((0.0, 0.003, 0.03, 1.0)),
+        backlog=chance.choice((30, 200, 800)),
     )
 
 

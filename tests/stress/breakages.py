@@ -1,0 +1,67 @@
+"""Breaks the engine on purpose, one guarantee at a time: the stress must notice each.
+
+Every breakage wraps a function of the schema instead of editing its text, so that it outlives changes of that text.
+"""
+
+from dataclasses import dataclass
+
+from reactor.database.connection import Connection
+
+
+@dataclass(frozen=True)
+class Breakage:
+    name: str
+    sql: str
+    kinds: frozenset[str]
+    """The violations that prove it. Others may be found on the way, and prove nothing."""
+
+
+_SETTLE = "bigint[], uuid[], text[], jsonb[], text[], text[], float8[], int[], int"
+
+NO_FENCE = Breakage(
+    "settle ends whatever attempt a job has",
+    f"""
+    alter function reactor.settle({_SETTLE}) rename to settle_fenced;
+    create function reactor.settle(ids bigint[], attempt_ids uuid[], outcomes text[], results jsonb[], errors text[],
+        messages text[], delays_seconds float8[], children int[], lock_wait_ms int)
+        returns table (id bigint, state text) language sql as $$
+        select * from reactor.settle_fenced(ids, array(
+                select coalesce(j.attempt_id, u.attempt_id) from unnest(ids, attempt_ids) with ordinality
+                    u (id, attempt_id, n) left join reactor.jobs j on j.id = u.id order by u.n),
+            outcomes, results, errors, messages, delays_seconds, children, lock_wait_ms)
+    $$;
+    """,
+    frozenset({"fence", "ending"}),
+)
+
+NO_NOTIFICATIONS = Breakage(
+    "notify_jobs does nothing",
+    "create or replace function reactor.notify_jobs() returns void language plpgsql as $$ begin end $$",
+    frozenset({"lost wake-up", "nothing happens"}),
+)
+
+SKIPPED_EDGES = Breakage(
+    "resolve_dependencies forgets an edge now and then",
+    """
+    alter function reactor.resolve_dependencies(bigint[]) rename to resolve_all_dependencies;
+    create function reactor.resolve_dependencies(ended bigint[]) returns void language plpgsql as $$
+    begin
+        perform reactor.resolve_all_dependencies(array(select e from unnest(ended) e where random() > 0.02));
+    end
+    $$;
+    """,
+    frozenset({"a job waits for nothing", "a job waited for nothing and was repaired", "stuck"}),
+)
+
+NO_LIMITS = Breakage(
+    "claim ignores the limits of queues",
+    "create or replace function reactor.free_capacity(queue text) returns int"
+    " language plpgsql as $$ begin return null; end $$",
+    frozenset({"limit"}),
+)
+
+BREAKAGES = (NO_FENCE, NO_NOTIFICATIONS, SKIPPED_EDGES, NO_LIMITS)
+
+
+async def break_engine(connection: Connection, breakage: Breakage) -> None:
+    await connection.execute(breakage.sql)
