@@ -1,6 +1,7 @@
 """Breaks the engine on purpose, one guarantee at a time: the stress must notice each.
 
-Every breakage wraps a function of the schema instead of editing its text, so that it outlives changes of that text.
+Every breakage replaces a function by one that calls the original, or by nothing. It edits no text of the schema, and so
+outlives changes of that text.
 """
 
 from dataclasses import dataclass
@@ -11,21 +12,26 @@ from reactor.database.connection import Connection
 @dataclass(frozen=True)
 class Breakage:
     name: str
+    function: str
+    """Kept as `original.<function>`."""
     sql: str
     kinds: frozenset[str]
     """The violations that prove it. Others may be found on the way, and prove nothing."""
 
 
-_SETTLE = "bigint[], uuid[], text[], jsonb[], text[], text[], float8[], int[], int"
+_KEEP = """
+select replace(pg_get_functiondef(p.oid), 'FUNCTION reactor.' || p.proname, 'FUNCTION original.' || p.proname)
+from pg_proc p where p.pronamespace = 'reactor'::regnamespace and p.proname = $1
+"""
 
 NO_FENCE = Breakage(
-    "settle ends whatever attempt a job has",
-    f"""
-    alter function reactor.settle({_SETTLE}) rename to settle_fenced;
-    create function reactor.settle(ids bigint[], attempt_ids uuid[], outcomes text[], results jsonb[], errors text[],
-        messages text[], delays_seconds float8[], children int[], lock_wait_ms int)
+    "settle ends any attempt of a job",
+    "settle",
+    """
+    create or replace function reactor.settle(ids bigint[], attempt_ids uuid[], outcomes text[], results jsonb[],
+        errors text[], messages text[], delays_seconds float8[], children int[], lock_wait_ms int)
         returns table (id bigint, state text) language sql as $$
-        select * from reactor.settle_fenced(ids, array(
+        select * from original.settle(ids, array(
                 select coalesce(j.attempt_id, u.attempt_id) from unnest(ids, attempt_ids) with ordinality
                     u (id, attempt_id, n) left join reactor.jobs j on j.id = u.id order by u.n),
             outcomes, results, errors, messages, delays_seconds, children, lock_wait_ms)
@@ -36,17 +42,18 @@ NO_FENCE = Breakage(
 
 NO_NOTIFICATIONS = Breakage(
     "notify_jobs does nothing",
+    "notify_jobs",
     "create or replace function reactor.notify_jobs() returns void language plpgsql as $$ begin end $$",
     frozenset({"lost wake-up", "nothing happens"}),
 )
 
 SKIPPED_EDGES = Breakage(
     "resolve_dependencies forgets an edge now and then",
+    "resolve_dependencies",
     """
-    alter function reactor.resolve_dependencies(bigint[]) rename to resolve_all_dependencies;
-    create function reactor.resolve_dependencies(ended bigint[]) returns void language plpgsql as $$
+    create or replace function reactor.resolve_dependencies(ended bigint[]) returns void language plpgsql as $$
     begin
-        perform reactor.resolve_all_dependencies(array(select e from unnest(ended) e where random() > 0.02));
+        perform original.resolve_dependencies(array(select e from unnest(ended) e where random() > 0.02));
     end
     $$;
     """,
@@ -55,6 +62,7 @@ SKIPPED_EDGES = Breakage(
 
 NO_LIMITS = Breakage(
     "claim ignores the limits of queues",
+    "free_capacity",
     "create or replace function reactor.free_capacity(queue text) returns int"
     " language plpgsql as $$ begin return null; end $$",
     frozenset({"limit"}),
@@ -64,4 +72,6 @@ BREAKAGES = (NO_FENCE, NO_NOTIFICATIONS, SKIPPED_EDGES, NO_LIMITS)
 
 
 async def break_engine(connection: Connection, breakage: Breakage) -> None:
+    await connection.execute("create schema original")
+    await connection.execute(await connection.fetchval(_KEEP, breakage.function))
     await connection.execute(breakage.sql)

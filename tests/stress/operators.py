@@ -59,8 +59,10 @@ async def _recover(world: World, connection: Connection, chance: random.Random) 
 
 
 async def _pause(world: World, connection: Connection, chance: random.Random) -> None:
-    async with world.sessions.doing(connection, "pause"):
+    async with world.sessions.doing(connection, "pause"), connection.transaction():
         await connection.fetchval(statements.PAUSE_QUEUE, chance.choice(QUEUES), chance.random() < 0.5)
+        if world.mix.has("slow commits", chance):
+            await asyncio.sleep(chance.uniform(0, 0.05))
 
 
 async def _limit(world: World, connection: Connection, chance: random.Random) -> None:

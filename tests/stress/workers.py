@@ -22,7 +22,7 @@ from reactor.lifecycle.steps import Record, StepState, plan_steps, record_steps
 from reactor.outcome import Completed, Ending, Errored, Failed, Outcome, Partial, Snoozed
 from reactor.worker.claim_loop import ClaimLoop
 from tests.stress.idleness import Resting
-from tests.stress.producers import options
+from tests.stress.producers import job_type, options
 from tests.stress.world import QUEUES, QUOTAS, TYPES, World
 
 _LEASE_SECONDS = 600.0
@@ -241,20 +241,19 @@ class SimulatedWorker:
             return
         self._settled.extend((job.id, job.attempt_id) for job in jobs if job.id in settled)
         stopped = [job.id for job in jobs if job.id not in settled]
-        if stopped:
+        while stopped and not self._settles.is_closed():
             async with self._world.sessions.doing(self._settles, "stopped"):
                 await self._settles.fetch(statements.RELEASE_STOPPED, self.worker.id, stopped)
+                return
 
     async def _settle(self, jobs: list[Job]) -> set[int]:
         endings = self._endings(jobs)
-        # Without a listed error, until it is written: a deadlock is a violation, but the job must end.
-        for _ in range(10):
+        # A deadlock is a violation; all the same, the jobs must end.
+        while not self._settles.is_closed():
             async with self._world.sessions.doing(self._settles, "settle"):
                 written = await settle(self._settles, endings)
                 self._confirm(endings, written)
                 return set(written)
-            if self._settles.is_closed():
-                break
         return set()
 
     async def _settle_in_transaction(self, jobs: list[Job]) -> set[int]:
@@ -265,6 +264,7 @@ class SimulatedWorker:
             await transaction.start()
             try:
                 written = await settle(self._settles, endings)
+                await asyncio.sleep(self._chance.choice((0.0, 0.01, 0.05)))
             except BaseException:
                 if not self._settles.is_closed():
                     await transaction.rollback()
@@ -305,7 +305,7 @@ class SimulatedWorker:
         # Fewer than one child per job, or they would never end.
         if not mix.has("children", chance) or chance.random() < 0.5:
             return None
-        children = [{"job_type": chance.choice(TYPES), **options(self._world, chance)} for _ in range(2)]
+        children = [{"job_type": job_type(self._world, chance), **options(self._world, chance)} for _ in range(2)]
         return json.dumps(children)
 
     async def _release(self, jobs: list[Job]) -> set[int]:

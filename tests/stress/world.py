@@ -43,6 +43,9 @@ class Mix:
     """Which features are on in a round, and how busy it is."""
 
     weights: dict[str, float]
+    """The share of the actions in which each is used."""
+    kinds: int
+    """The number of queues, and of types."""
     scopes: int
     batch: int
     """The most rows of an insert."""
@@ -61,17 +64,20 @@ class Mix:
 
     def __str__(self) -> str:
         on = ", ".join(f"{name} {weight:g}" for name, weight in self.weights.items() if weight)
-        return f"scopes {self.scopes}, batch {self.batch}, pause {self.pause_seconds:g} s; {on}"
+        return f"kinds {self.kinds}, scopes {self.scopes}, batch {self.batch}, pause {self.pause_seconds:g} s; {on}"
 
 
 def draw_mix(chance: random.Random) -> Mix:
     share, weights = chance.choice((0.2, 0.6, 0.9)), chance.choice(((0.05, 0.2, 0.5), (0.5, 0.9)))
+    drawn = {
+        feature: chance.choice(weights) if chance.random() < share else 0.0
+        for features in FEATURES.values()
+        for feature in features
+    }
     return Mix(
-        weights={
-            feature: chance.choice(weights) if chance.random() < share else 0.0
-            for features in FEATURES.values()
-            for feature in features
-        },
+        # Scopes are where most races are.
+        weights=drawn | ({"scoped": 0.9} if chance.random() < 0.4 else {}),
+        kinds=chance.choice((1, 1, 3)),
         scopes=chance.choice((1, 3, 10, 40)),
         batch=chance.choice((1, 10, 100)),
         pause_seconds=chance.choice((0.0, 0.003, 0.03, 1.0)),
