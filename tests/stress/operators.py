@@ -59,14 +59,18 @@ async def _recover(world: World, connection: Connection, chance: random.Random) 
 
 
 async def _pause(world: World, connection: Connection, chance: random.Random) -> None:
-    async with world.sessions.doing(connection, "pause"), connection.transaction():
-        await connection.fetchval(statements.PAUSE_QUEUE, chance.choice(QUEUES), chance.random() < 0.5)
-        if world.mix.has("slow commits", chance):
-            await asyncio.sleep(chance.uniform(0, 0.05))
+    """And resumes it, or everything would come to a standstill."""
+    queue = chance.choice(QUEUES)
+    for paused in (True, False):
+        async with world.sessions.doing(connection, "pause"), connection.transaction():
+            await connection.fetchval(statements.PAUSE_QUEUE, queue, paused)
+            if world.mix.has("slow commits", chance):
+                await asyncio.sleep(chance.uniform(0, 0.05))
+        await asyncio.sleep(chance.uniform(0, 0.2))
 
 
 async def _limit(world: World, connection: Connection, chance: random.Random) -> None:
-    await _set_limit(world, connection, chance.choice(QUEUES), chance.choice((None, 0, 1, 3, 10)))
+    await _set_limit(world, connection, chance.choice(QUEUES), chance.choice((None, 0, 1, 3, 10, 30)))
 
 
 async def _set_limit(world: World, connection: Connection, queue: str, max_running: int | None) -> None:
@@ -78,8 +82,10 @@ async def _set_limit(world: World, connection: Connection, queue: str, max_runni
 
 
 async def _drain(world: World, connection: Connection, chance: random.Random) -> None:
-    async with world.sessions.doing(connection, "drain"):
-        await connection.fetchval(statements.SET_DRAINING, chance.random() < 0.3)
+    for draining in (True, False):
+        async with world.sessions.doing(connection, "drain"):
+            await connection.fetchval(statements.SET_DRAINING, draining)
+        await asyncio.sleep(chance.uniform(0, 0.1))
 
 
 async def _prune(world: World, connection: Connection, chance: random.Random) -> None:

@@ -80,8 +80,8 @@ def draw_mix(chance: random.Random) -> Mix:
         kinds=chance.choice((1, 1, 3)),
         scopes=chance.choice((1, 3, 10, 40)),
         batch=chance.choice((1, 10, 100)),
-        pause_seconds=chance.choice((0.0, 0.003, 0.03, 1.0)),
-        backlog=chance.choice((30, 200, 800)),
+        pause_seconds=chance.choice((0.0, 0.0, 0.003, 0.003, 0.03, 1.0)),
+        backlog=chance.choice((50, 200, 800)),
     )
 
 
