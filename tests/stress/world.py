@@ -59,7 +59,7 @@ class Mix:
 
     def at_rest(self) -> "Mix":
         """Jobs end in all ways, but soon."""
-        kept = ("errors", "failures", "partials", "transactions", "progress")
+        kept = ("errors", "failures", "partials")
         return replace(self, weights={name: self.weights[name] for name in kept})
 
     def __str__(self) -> str:
@@ -80,7 +80,7 @@ def draw_mix(chance: random.Random) -> Mix:
         kinds=chance.choice((1, 1, 3)),
         scopes=chance.choice((1, 3, 10, 40)),
         batch=chance.choice((1, 10, 100)),
-        pause_seconds=chance.choice((0.0, 0.0, 0.003, 0.003, 0.03, 1.0)),
+        pause_seconds=chance.choice((0.0, 0.0, 0.003, 0.003, 0.03, 2.0)),
         backlog=chance.choice((50, 200, 800)),
     )
 
