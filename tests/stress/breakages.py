@@ -72,6 +72,7 @@ BREAKAGES = (NO_FENCE, NO_NOTIFICATIONS, SKIPPED_EDGES, NO_LIMITS)
 
 
 async def break_engine(connection: Connection, breakage: Breakage) -> None:
-    await connection.execute("create schema original")
+    # Triggers run as the owner of the schema.
+    await connection.execute("create schema original; grant usage on schema original to public")
     await connection.execute(await connection.fetchval(_KEEP, breakage.function))
     await connection.execute(breakage.sql)

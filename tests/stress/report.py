@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 _SHOWN_PER_KIND = 5
 
 KNOWN: dict[str, str] = {}
-"""Findings that don't fail a run, with the reason: `kind` or `kind: what`, as the report prints them."""
+"""Kinds of violations that don't fail a run, as the report prints them (`deadlock: cancel x sweep`), with the reason."""
 
 
 @dataclass

@@ -43,7 +43,7 @@ class Sessions:
                 self._latest[connection.get_server_pid()] = operation
             yield
         except _ROLLED_BACK as error:
-            self.report.violation("deadlock", self._pair(operation, error))
+            self.report.violation(*self._pair(operation, error))
         except tuple(refusals) as error:
             self.report.count(f"{operation} refused ({error.sqlstate})")
         except (*DRIVER_ERRORS, AttributeError) as error:  # asyncpg raises the last one too, after a loss
@@ -55,9 +55,10 @@ class Sessions:
         else:
             self.report.count(operation)
 
-    def _pair(self, operation: str, error: asyncpg.PostgresError) -> str:
+    def _pair(self, operation: str, error: asyncpg.PostgresError) -> tuple[str, str]:
+        """The kind of the violation, which names the operations, and what each waited for."""
         waits = _BLOCKED.findall(error.detail or "")
         names = {pid: self._latest.get(int(pid), "?") for wait in waits for pid in (wait[0], wait[3])}
         detail = "; ".join(f"{names[a]} waits for {lock} on {what} of {names[b]}" for a, lock, what, b in waits)
         where = (getattr(error, "context", None) or "").replace("\n", "; ")
-        return f"{' x '.join(sorted(names.values()))}: {detail} (rolled back: {operation}, {where})"
+        return f"deadlock: {' x '.join(sorted(names.values()))}", f"{detail} (rolled back: {operation}, {where})"

@@ -241,15 +241,19 @@ class SimulatedWorker:
             return
         self._settled.extend((job.id, job.attempt_id) for job in jobs if job.id in settled)
         stopped = [job.id for job in jobs if job.id not in settled]
-        while stopped and not self._settles.is_closed():
+        while stopped and self._can_repeat:
             async with self._world.sessions.doing(self._settles, "stopped"):
                 await self._settles.fetch(statements.RELEASE_STOPPED, self.worker.id, stopped)
                 return
 
+    @property
+    def _can_repeat(self) -> bool:
+        return not self._settles.is_closed() and not self._world.is_over
+
     async def _settle(self, jobs: list[Job]) -> set[int]:
         endings = self._endings(jobs)
         # A deadlock is a violation; all the same, the jobs must end.
-        while not self._settles.is_closed():
+        while self._can_repeat:
             async with self._world.sessions.doing(self._settles, "settle"):
                 written = await settle(self._settles, endings)
                 self._confirm(endings, written)
