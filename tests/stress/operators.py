@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import asyncpg
 
@@ -26,15 +26,17 @@ async def operate(world: World, name: str) -> None:
 
 
 def _some(world: World, ids: set[int], chance: random.Random) -> list[int]:
-    """Any of these jobs, or some of one scope, or some that workers hold: where actions meet."""
+    """Any of these jobs, or some of one scope, or that workers hold, or with dependencies: where actions meet."""
     jobs, found = world.model.jobs, list(ids)
-    match chance.randrange(3):
+    match chance.randrange(4):
         case 0:
             scopes = {jobs[job_id].now.scope for job_id in found} - {None}
             scope = chance.choice(sorted(filter(None, scopes))) if scopes else None
             found = [job_id for job_id in found if jobs[job_id].now.scope == scope]
         case 1:
             found = [job_id for job_id in found if jobs[job_id].now.worker_id] or found
+        case 2:
+            found = [job_id for job_id in found if jobs[job_id].needs] or found
     return sorted(chance.sample(found, min(len(found), chance.randint(1, _MOST))))
 
 
@@ -89,11 +91,16 @@ async def _drain(world: World, connection: Connection, chance: random.Random) ->
 
 
 async def _prune(world: World, connection: Connection, chance: random.Random) -> None:
-    await prune(world, connection, archive=False)
+    await prune(world, connection, _some_states(chance), archive=False)
 
 
 async def _archive(world: World, connection: Connection, chance: random.Random) -> None:
-    await prune(world, connection, archive=True)
+    await prune(world, connection, _some_states(chance), archive=True)
+
+
+def _some_states(chance: random.Random) -> list[str]:
+    """Often only some: then jobs outlive those that they depended on."""
+    return sorted(TERMINAL) if chance.random() < 0.5 else chance.sample(sorted(TERMINAL), 2)
 
 
 async def _repair(world: World, connection: Connection, chance: random.Random) -> None:
@@ -118,12 +125,14 @@ ACTIONS: dict[str, Action] = {
 }
 
 
-async def prune(world: World, connection: Connection, *, archive: bool) -> None:
-    """All pipelines that have ended, without their scopes' current jobs."""
+async def prune(
+    world: World, connection: Connection, states: Sequence[str] = tuple(sorted(TERMINAL)), *, archive: bool
+) -> None:
+    """All pipelines that have ended in these states, without their scopes' current jobs."""
     last_id: int | None = 0
     while last_id is not None:
         async with world.sessions.doing(connection, "prune"):
-            row = await connection.fetchrow(statements.PRUNE, 0.0, sorted(TERMINAL), 500, True, last_id, archive, False)
+            row = await connection.fetchrow(statements.PRUNE, 0.0, list(states), 500, True, last_id, archive, False)
             assert row is not None
             world.report.count("jobs pruned", row["jobs"])
             last_id = row["last_id"]

@@ -146,7 +146,7 @@ def _fan_in(world: World, pipeline: Pipeline, chance: random.Random) -> None:
 
 async def _depend_on_others(world: World, connection: Connection, chance: random.Random) -> None:
     """A job that waits for jobs of other transactions, in any state: some are running, some end meanwhile."""
-    known = list(world.model.jobs)
+    known = list(world.model.unfinished if chance.random() < 0.7 else world.model.jobs)
     others = chance.sample(known, min(len(known), chance.randint(1, 4)))
     # They may have been pruned since.
     refusals = [asyncpg.ForeignKeyViolationError]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 _SHOWN_PER_KIND = 5
 
 KNOWN: dict[str, str] = {}
-"""Kinds of violations that don't fail a run, as the report prints them (`deadlock: cancel x sweep`), with the reason."""
+"""Kinds of violations that don't fail a run, such as `deadlock: cancel x sweep`, with the reason."""
 
 
 @dataclass
