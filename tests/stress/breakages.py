@@ -63,8 +63,15 @@ SKIPPED_EDGES = Breakage(
 NO_LIMITS = Breakage(
     "claim ignores the limits of queues",
     "free_capacity",
-    "create or replace function reactor.free_capacity(queue text) returns int"
-    " language plpgsql as $$ begin return null; end $$",
+    """
+    create or replace function reactor.free_capacity(queues text[], out free int[], out left_some boolean)
+    language plpgsql as $$
+    begin
+        free := array_fill(null::int, array[cardinality(queues)]);
+        left_some := false;
+    end
+    $$
+    """,
     frozenset({"limit"}),
 )
 

@@ -1,4 +1,4 @@
-"""What pods do on timers, all the time: promote due jobs, and take back those of dead workers."""
+"""What pods do on timers, all the time: promote due jobs, take back those of dead workers, continue large ends."""
 
 import asyncio
 
@@ -20,4 +20,6 @@ async def sweep(world: World, name: str) -> None:
         while not world.is_over:
             async with world.sessions.doing(connection, "sweep"):
                 world.report.count("jobs swept", len(await connection.fetch(statements.SWEEP, chance.choice((1, 20)))))
+            async with world.sessions.doing(connection, "resolve more"):
+                await connection.fetchval(statements.RESOLVE_MORE, chance.choice((1, 20)))
             await asyncio.sleep(chance.uniform(0, 0.1))

@@ -110,6 +110,8 @@ async def _repair(world: World, connection: Connection, chance: random.Random) -
             world.report.violation("a job waited for nothing and was repaired", f"job {job['id']}")
     async with world.sessions.doing(connection, "unpark"):
         await connection.fetch(statements.UNPARK_SCOPES)
+    async with world.sessions.doing(connection, "forget claims"):
+        await connection.execute(statements.FORGET_CLAIMS, 100)
 
 
 ACTIONS: dict[str, Action] = {

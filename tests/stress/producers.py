@@ -105,7 +105,7 @@ def options(world: World, chance: random.Random) -> JobOptions:
 
 async def produce_pipelines(world: World, name: str) -> None:
     chance = world.chance(name)
-    shapes = {"chains": _chain, "diamonds": _diamond, "fan-ins": _fan_in}
+    shapes = {"chains": _chain, "diamonds": _diamond, "fan-ins": _fan_in, "fan-outs": _fan_out}
     async with world.sessions.open(name) as connection:
         while await world.turn(name, chance):
             if world.backlog >= world.mix.backlog:
@@ -142,6 +142,13 @@ def _diamond(world: World, pipeline: Pipeline, chance: random.Random) -> None:
 
 def _fan_in(world: World, pipeline: Pipeline, chance: random.Random) -> None:
     _job(world, pipeline, chance, [_job(world, pipeline, chance, []) for _ in range(chance.randint(2, 20))])
+
+
+def _fan_out(world: World, pipeline: Pipeline, chance: random.Random) -> None:
+    """Now and then with more dependants than the end of a job handles by itself."""
+    first = _job(world, pipeline, chance, [])
+    for _ in range(1200 if chance.random() < 0.05 else chance.randint(2, 20)):
+        _job(world, pipeline, chance, [first])
 
 
 async def _depend_on_others(world: World, connection: Connection, chance: random.Random) -> None:

@@ -14,7 +14,7 @@ from reactor.database import statements, wakeups
 from reactor.database.connection import Connection
 from reactor.database.wakeups import NEVER, Wakeups
 from reactor.job import Job
-from reactor.lifecycle.claim import claim
+from reactor.lifecycle.claim import Again, claim_once
 from reactor.lifecycle.lease import Worker, heartbeat, register_worker
 from reactor.lifecycle.release import Release, after_shutdown, release
 from reactor.lifecycle.settle import abandon, settle
@@ -83,7 +83,7 @@ class SimulatedWorker:
         self.wakeups = Wakeups(
             wakeups.Timings(ClaimLoop.timings.recheck_seconds, poll_seconds=0),
             not_before=lambda: 0.0 if self._free > 0 else NEVER,
-            due_at=lambda: NEVER if self._got_all else 0.0,
+            due_at=lambda: self._retry_at if self._got_all else 0.0,
         )
         self._world = world
         self._chance = chance
@@ -92,6 +92,9 @@ class SimulatedWorker:
         self._settling = asyncio.Lock()
         self._held: dict[UUID, Job] = {}
         self._got_all = True
+        self._retry_at = NEVER
+        """The last claim left jobs because other transactions had locked something."""
+        self._retry_pause = ClaimLoop.timings.locked_pause_seconds[0]
         self._is_waiting = False
         self._is_stopping = False
         self._settled: deque[tuple[int, UUID]] = deque(maxlen=20)
@@ -104,7 +107,8 @@ class SimulatedWorker:
     @property
     def is_resting(self) -> bool:
         """It waits for a notification, and could run more."""
-        return self._is_waiting and self._got_all and self._free > 0 and self.wakeups.is_quiet
+        is_idle = self._is_waiting and self._got_all and self._retry_at == NEVER
+        return is_idle and self._free > 0 and self.wakeups.is_quiet
 
     async def run(self) -> None:
         self._world.attempts.workers[self.worker.id] = self.worker
@@ -125,18 +129,21 @@ class SimulatedWorker:
         self._is_waiting = False
 
     async def _claim(self) -> list[Job]:
-        limit, jobs = self._chance.randint(1, self._free), []
+        limit = self._chance.randint(1, self._free)
         # A unique violation: another worker was faster with a scope.
         refusals = [asyncpg.UniqueViolationError]
         self.wakeups.check()
         async with self._world.sessions.doing(self._claims, "claim", refusals=refusals):
-            jobs = await claim(self._claims, self.worker, limit)
-            self._got_all = len(jobs) < limit
+            jobs, again = await claim_once(self._claims, self.worker, limit)
+            self._got_all = len(jobs) < limit and again is not Again.NOW
+            first, longest = ClaimLoop.timings.locked_pause_seconds
+            self._retry_pause = min(2 * self._retry_pause, longest) if again is Again.LATER else first
+            self._retry_at = NEVER if again is None else asyncio.get_running_loop().time() + self._retry_pause
             self._world.report.count("jobs claimed", len(jobs))
             self._held |= {job.attempt_id: job for job in jobs}
             return jobs
         self.wakeups.notify()
-        return jobs
+        return []
 
     def _chunks(self, jobs: list[Job]) -> Iterable[list[Job]]:
         """Jobs that end together."""

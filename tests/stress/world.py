@@ -17,7 +17,7 @@ QUOTAS: dict[str, int | None] = {"read": None, "sum": 2, "send": 5}
 
 FEATURES = {
     "producers": ("scoped", "exclusive", "keyed", "delayed", "priorities", "rollbacks", "savepoints", "slow commits"),
-    "pipelines": ("chains", "diamonds", "fan-ins", "late dependants", "cycles"),
+    "pipelines": ("chains", "diamonds", "fan-ins", "fan-outs", "late dependants", "cycles"),
     "workers": (
         "deaths",
         "shutdowns",
