@@ -131,13 +131,13 @@ async def prune(
     world: World, connection: Connection, states: Sequence[str] = tuple(sorted(TERMINAL)), *, archive: bool
 ) -> None:
     """All pipelines that have ended in these states, without their scopes' current jobs."""
-    last_id: int | None = 0
-    while last_id is not None:
+    place: str | None = "{}"
+    while place is not None:
         async with world.sessions.doing(connection, "prune"):
-            row = await connection.fetchrow(statements.PRUNE, 0.0, list(states), 500, True, last_id, archive, False)
+            row = await connection.fetchrow(statements.PRUNE, 0.0, list(states), 500, True, place, archive, False)
             assert row is not None
             world.report.count("jobs pruned", row["jobs"])
-            last_id = row["last_id"]
+            place = row["place"]
             continue
         return
 
