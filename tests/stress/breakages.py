@@ -15,6 +15,8 @@ class Breakage:
     function: str
     """Kept as `original.<function>`."""
     sql: str
+    features: tuple[str, ...]
+    """What it takes to notice; nothing else is used, so that nothing else can end the run before."""
     kinds: frozenset[str]
     """The violations that prove it. Others may be found on the way, and prove nothing."""
 
@@ -37,6 +39,7 @@ NO_FENCE = Breakage(
             outcomes, results, errors, messages, delays_seconds, children, lock_wait_ms)
     $$;
     """,
+    ("stale", "errors", "snoozes"),
     frozenset({"fence", "ending"}),
 )
 
@@ -44,6 +47,7 @@ NO_NOTIFICATIONS = Breakage(
     "notify_jobs does nothing",
     "notify_jobs",
     "create or replace function reactor.notify_jobs() returns void language plpgsql as $$ begin end $$",
+    ("chains", "scoped"),
     frozenset({"lost wake-up", "nothing happens"}),
 )
 
@@ -57,6 +61,7 @@ SKIPPED_EDGES = Breakage(
     end
     $$;
     """,
+    ("chains", "diamonds", "fan-ins"),
     frozenset({"a job waits for nothing", "a job waited for nothing and was repaired", "stuck"}),
 )
 
@@ -72,6 +77,7 @@ NO_LIMITS = Breakage(
     end
     $$
     """,
+    ("limit",),
     frozenset({"limit"}),
 )
 

@@ -17,12 +17,16 @@ class Report:
     found: dict[str, list[str]] = field(default_factory=dict)
     """Violations by kind, the first ones in full."""
     totals: Counter[str] = field(default_factory=Counter)
-    """Violations by kind, all of them."""
+    """Violations by kind, all of them. Snapshots show the same one again and again: it counts once."""
+    _seen: set[tuple[str, str]] = field(default_factory=set)
 
     def count(self, what: str, number: int = 1) -> None:
         self.counts[what] += number
 
     def violation(self, kind: str, what: str) -> None:
+        if (kind, what) in self._seen:
+            return
+        self._seen.add((kind, what))
         self.totals[kind] += 1
         shown = self.found.setdefault(kind, [])
         if len(shown) < _SHOWN_PER_KIND:

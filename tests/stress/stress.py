@@ -22,6 +22,7 @@ A seed repeats the choices and not the timing: a violation that depends on a rac
 import asyncio
 import random
 import time
+from collections.abc import Collection
 
 from reactor.database.connection import Connection, connect
 from reactor.feed.feed import Feed
@@ -45,8 +46,10 @@ _ROUND_SECONDS = (1.0, 3.0, 6.0)
 _FOLLOWERS = 4
 
 
-async def run(url: str, *, seconds: float, seed: int, until_red: frozenset[str] = frozenset()) -> Report:
-    """`until_red`: end at the first violation of one of these kinds."""
+async def run(
+    url: str, *, seconds: float, seed: int, only: Collection[str] = (), until_red: frozenset[str] = frozenset()
+) -> Report:
+    """`only`: the features to use. `until_red`: end at the first violation of one of these kinds."""
     report, chance = Report(seed), random.Random(seed)
     attempts = Attempts(report)
     world = World(
@@ -55,7 +58,7 @@ async def run(url: str, *, seconds: float, seed: int, until_red: frozenset[str] 
         attempts=attempts,
         model=Model(report, attempts),
         limits=Limits(report),
-        mix=draw_mix(chance),
+        mix=draw_mix(chance, only),
         seed=seed,
     )
     fleet = Fleet(world)
@@ -82,7 +85,7 @@ async def run(url: str, *, seconds: float, seed: int, until_red: frozenset[str] 
         for n, actor in enumerate((*actors, housekeeping.promote, housekeeping.sweep)):
             tasks.create_task(actor(world, f"{actor.__name__} {n}"))
         try:
-            await _rounds(world, checker, connection, seconds, until_red, chance)
+            await _rounds(world, checker, connection, seconds, only, until_red, chance)
         finally:
             world.is_over = True
             streams.cancel()
@@ -100,12 +103,13 @@ async def _rounds(
     checker: Checker,
     connection: Connection,
     seconds: float,
+    only: Collection[str],
     until_red: frozenset[str],
     chance: random.Random,
 ) -> None:
     over_at = time.monotonic() + seconds
     while time.monotonic() < over_at and not until_red & world.report.totals.keys():
-        world.mix, world.is_quiet = draw_mix(chance), False
+        world.mix, world.is_quiet = draw_mix(chance, only), False
         world.report.count("rounds")
         print(f"round {world.report.counts['rounds']}: {world.mix}", flush=True)
         await asyncio.sleep(chance.choice(_ROUND_SECONDS))

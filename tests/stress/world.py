@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from tests.stress.attempts import Attempts
@@ -67,7 +68,8 @@ class Mix:
         return f"kinds {self.kinds}, scopes {self.scopes}, batch {self.batch}, pause {self.pause_seconds:g} s; {on}"
 
 
-def draw_mix(chance: random.Random) -> Mix:
+def draw_mix(chance: random.Random, only: Collection[str] = ()) -> Mix:
+    """`only`: these features and no others."""
     share, weights = chance.choice((0.2, 0.6, 0.9)), chance.choice(((0.05, 0.2, 0.5), (0.5, 0.9)))
     drawn = {
         feature: chance.choice(weights) if chance.random() < share else 0.0
@@ -76,7 +78,9 @@ def draw_mix(chance: random.Random) -> Mix:
     }
     return Mix(
         # Scopes are where most races are.
-        weights=drawn | ({"scoped": 0.9} if chance.random() < 0.4 else {}),
+        weights={feature: 0.5 if feature in only else 0.0 for feature in drawn}
+        if only
+        else drawn | ({"scoped": 0.9} if chance.random() < 0.4 else {}),
         kinds=chance.choice((1, 1, 3)),
         scopes=chance.choice((1, 3, 10, 40)),
         batch=chance.choice((1, 10, 100)),
