@@ -15,8 +15,11 @@ JOBS ?= 4
 CLIENTS ?=
 # The embedded PostgreSQL to test on, e.g. make test PG=16 (unset: see CONTRIBUTING.md)
 PG ?=
+# How long `make stress` lasts, and the seed of its choices (unset: a new one)
+SECONDS ?= 300
+SEED ?=
 
-.PHONY: help venv run test check check-page clients chaos bench screenshots format format-page migration lock clean
+.PHONY: help venv run test check check-page clients chaos stress bench screenshots format format-page migration lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -25,6 +28,7 @@ help:
 	@echo 'make check    formatting, lint, types, import rules; the page too, where Node is installed'
 	@echo 'make clients  install the client libraries of other languages, and test each of them (CLIENTS=python,node: these)'
 	@echo 'make chaos    kill pods 200 times while pipelines run, and race 1,000 fan-ins (about 5 minutes)'
+	@echo 'make stress   run everything that the SQL core does at once, and check it against a model (SECONDS=60 SEED=7 PG=15)'
 	@echo 'make bench    measure inserts, claims, drains and streams (about 15 minutes on an idle machine)'
 	@echo 'make screenshots   create docs/images from a real run (needs Chromium)'
 	@echo 'make format   fix formatting and import order'
@@ -90,6 +94,11 @@ clients: venv
 chaos: venv
 	@REACTOR_TEST_CHAOS_KILLS=200 $(IN) -m pytest tests/guarantees/test_chaos.py -s --timeout 1800 $(ARGS)
 	@REACTOR_TEST_RACES=1000 $(IN) -m pytest tests/schema/test_dependencies.py -k at_once --timeout 1800 $(ARGS)
+
+# First the proof that it finds something, in about a minute; then the run itself.
+stress: venv
+	@REACTOR_TEST_STRESS_SECONDS=$(SECONDS) REACTOR_TEST_STRESS_SEED=$(SEED) REACTOR_TEST_PG=$(PG) \
+	  $(IN) -m pytest tests/stress -s --timeout 3600 $(ARGS)
 
 bench: venv
 	@$(IN) bench/inserts.py

@@ -264,6 +264,7 @@ def test_tests_are_named_after_the_module_they_test() -> None:
         "guarantees",
         "page",
         "schema",
+        "stress",
         "typing",
     }  # what they test is said in CONTRIBUTING.md
     for path in (ROOT / "tests").glob("*/test_*.py"):
