@@ -19,7 +19,7 @@ begin
         min(u.id) filter (where u.finished_at is not null),
         bool_or(u.state in ('pending', 'failed', 'cancelled') and u.locked_at is not null),
         bool_or(u.phase in ('ready', 'scheduled')),
-        bool_or(u.scope is not null and not u.holds_scope and u.phase <> 'parked'),
+        bool_or(u.scope is not null and not u.holds_scope),
         -- The engine's statements set these.
         bool_or(u.changed_xid <> txid_current()
             or u.phase <> reactor.phase(u.state, u.run_after, u.parked, u.job_type, u.exclusive)
@@ -65,7 +65,7 @@ begin
         -- A scope may be free when its current job is not held any more, or when a job that was unparked has ended or
         -- is not due.
         select array_agg(distinct u.scope) into freed from updated u
-        where u.scope is not null and not u.holds_scope and u.phase <> 'parked' and u.inserted_xid <> txid_current()
+        where u.scope is not null and not u.holds_scope and u.inserted_xid <> txid_current()
             and (u.is_current or u.finished_at >= transaction_timestamp() or u.phase in ('scheduled', 'waiting')
                 or u.changed_xid <> txid_current());
         if freed is not null then

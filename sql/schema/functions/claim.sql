@@ -4,10 +4,21 @@
 --
 -- A kind is a queue and a job type: within it, jobs_ready has the jobs in the order in which they are claimed.
 
--- The kinds to claim from, at most `batch`, those with the most urgent jobs first. Paused queues are left out. With
--- `marks`, only kinds that these name (reactor.claim says what they are).
+-- Queues that are paused or full, as far as this transaction sees.
+create or replace function reactor.closed_queues() returns text[]
+language plpgsql stable set search_path = pg_catalog, pg_temp set jit = off as $$
+begin
+    return array(
+        select q.name from reactor.queues q
+        left join (select j.queue, count(*) as n from reactor.held_jobs j group by j.queue) h on h.queue = q.name
+        where q.paused or q.max_running <= coalesce(h.n, 0));
+end
+$$;
+
+-- The kinds to claim from, at most `batch`, those with the most urgent jobs first, without closed queues. With `marks`,
+-- only kinds that these name (reactor.claim says what they are).
 create or replace function reactor.ready_kinds(
-    wanted text[], types text[], quotas int[], batch int, marks jsonb,
+    wanted text[], closed text[], types text[], quotas int[], batch int, marks jsonb,
     out queue text[], out job_type text[], out quota int[], out after_priority smallint[], out after_id bigint[])
 language plpgsql set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan
     set enable_seqscan = off set enable_bitmapscan = off as $$
@@ -18,7 +29,7 @@ begin
         into ready_kinds.queue, ready_kinds.job_type, ready_kinds.quota, after_priority, after_id
         from jsonb_to_recordset(marks) m (queue text, job_type text, priority smallint, id bigint)
         join unnest(types, quotas) t (job_type, quota) on t.job_type = m.job_type
-        where not exists (select from reactor.queues q where q.name = m.queue and q.paused);
+        where m.queue <> all (closed);
         return;
     end if;
     if wanted is null then
@@ -40,14 +51,13 @@ begin
     into ready_kinds.queue, ready_kinds.job_type, ready_kinds.quota, after_priority, after_id
     from (
         select o.queue, t.job_type, t.quota
-        from unnest(wanted) o (queue)
+        from (select unnest(wanted) as queue except select unnest(closed)) o
         cross join unnest(types, quotas) t (job_type, quota)
         cross join lateral (
             select j.priority, j.id from reactor.jobs j
             where j.phase = 'ready'
                 and j.queue = o.queue and j.job_type = t.job_type
             order by j.priority, j.id limit 1) head
-        where not exists (select from reactor.queues q where q.name = o.queue and q.paused)
         order by head.priority, head.id limit batch
     ) k;
 end
@@ -196,6 +206,7 @@ declare
     is_only_kind boolean;  -- nothing but this kind is ready:
     only_queue text;
     only_type text;
+    closed text[] := '{}';
     kind_queue text[];
     kind_type text[];
     kind_quota int[];
@@ -251,6 +262,9 @@ begin
         is_only_kind := false;
     end if;
 
+    if has_queues then
+        closed := reactor.closed_queues();
+    end if;
     for round in 1 .. 6 loop
         again := false;
         is_full := false;
@@ -266,7 +280,7 @@ begin
         else
             select k.queue, k.job_type, k.quota, k.after_priority, k.after_id
             into kind_queue, kind_type, kind_quota, kind_after_priority, kind_after_id
-            from reactor.ready_kinds(queues, types, quotas, window_size, marks) k;
+            from reactor.ready_kinds(queues, closed, types, quotas, window_size, marks) k;
             exit when kind_queue is null;
             if has_queues then
                 select c.free, later or c.left_some into kind_free, later from reactor.free_capacity(kind_queue) c;

@@ -177,6 +177,12 @@ begin
     left_some := undecided <> '{}' or exists (
         select from unnest(scopes) s (scope) where s.scope is not null and s.scope <> all (locked_scopes));
 
+    -- A job that is claimed again is its own predecessor; the claim writes that row.
+    if writable <> '{}' then
+        update reactor.jobs j set is_current = false, changed_xid = txid_current()
+        where j.id = any (writable) and j.scope = any (leads) and j.id <> all (taken);
+    end if;
+
     -- Parked behind a job that runs or is about to, never behind one that is not taken here: no other claim may want
     -- that.
     to_park := array(
@@ -186,12 +192,6 @@ begin
     if parked_some then
         update reactor.jobs j set parked = true, phase = 'parked', changed_xid = txid_current()
         where j.id = any (to_park);
-    end if;
-
-    -- A job that is claimed again is its own predecessor; the claim writes that row.
-    if writable <> '{}' then
-        update reactor.jobs j set is_current = false, changed_xid = txid_current()
-        where j.id = any (writable) and j.scope = any (leads) and j.id <> all (taken);
     end if;
 end
 $$;
