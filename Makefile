@@ -97,6 +97,8 @@ bench: venv
 	@$(IN) bench/pipelines.py
 	@$(IN) bench/drain.py
 	@$(IN) bench/streams.py
+	@$(IN) bench/core.py
+	@$(IN) bench/core.py --durable --only lone
 
 screenshots: venv
 	@$(IN) -m tests.page.screenshots
