@@ -205,11 +205,26 @@ class Backend:
         assert jobs == 0, f"{jobs} jobs were not claimed"
         return claims, settles
 
-    async def insert(self, count: int, columns: str = "", values: str = "", *, table: str = "") -> None:
+    async def take(
+        self, count: int, types: Sequence[str] = (JOB_TYPE,), queues: Sequence[str] | None = ("default",)
+    ) -> list[asyncpg.Record]:
+        """Claims this many jobs, as a worker does: again, when a claim returned only some of them."""
+        taken = await self.claim(count, types, queues)
+        while len(taken) < count and (more := await self.claim(count - len(taken), types, queues)):
+            taken += more
+        return taken
+
+    async def finish_ends(self) -> None:
+        """Large consequences of an end happen in transactions of their own, which pods run; here this session does."""
+        if await self.connection.fetchval("select to_regclass('reactor.unresolved') is not null"):
+            while await self.connection.fetchval("select exists (select from reactor.unresolved)"):
+                await self.connection.execute("select reactor.resolve_more(1000)", timeout=3600)
+
+    async def insert(self, count: int, columns: str = "", values: str = "", job_type: str = f"'{JOB_TYPE}'") -> None:
         """Inserts jobs as a producer does; `columns` and `values` of the series `i` start with a comma."""
         await self.connection.execute(
-            f"insert into reactor.jobs (job_type{columns}) select '{JOB_TYPE}'{values} "
-            f"from generate_series(1, {count}) i {table}",
+            f"insert into reactor.jobs (job_type{columns}) select {job_type}{values} "
+            f"from generate_series(1, {count}) i order by i",
             timeout=3600,
         )
 
