@@ -25,7 +25,7 @@ help:
 	@echo 'make check    formatting, lint, types, import rules; the page too, where Node is installed'
 	@echo 'make clients  install the client libraries of other languages, and test each of them (CLIENTS=python,node: these)'
 	@echo 'make chaos    kill pods 200 times while pipelines run, and race 1,000 fan-ins (about 5 minutes)'
-	@echo 'make bench    measure inserts, claims, drains and streams (about 15 minutes on an idle machine)'
+	@echo 'make bench    measure inserts, claims, drains, streams and growing costs, and write docs/costs.md (about 25 minutes)'
 	@echo 'make screenshots   create docs/images from a real run (needs Chromium)'
 	@echo 'make format   fix formatting and import order'
 	@echo 'make migration NAME=add_x   create a revision from the changes in sql/schema (without NAME: rewrite 0001)'
@@ -99,6 +99,7 @@ bench: venv
 	@$(IN) bench/streams.py
 	@$(IN) bench/core.py
 	@$(IN) bench/core.py --durable --only lone
+	@$(IN) bench/costs.py --full --write
 
 screenshots: venv
 	@$(IN) -m tests.page.screenshots

@@ -60,9 +60,11 @@ class Cost:
 class Schema:
     """A template database with the schema of one checkout, and clones of it."""
 
-    def __init__(self, server_url: str, tree: Path = HERE) -> None:
+    def __init__(self, server_url: str, tree: Path = HERE, *, finished: int = 0) -> None:
+        """`finished`: the number of finished jobs in each database, which its statistics describe."""
         self._server_url = server_url
         self._tree = tree
+        self._finished = finished
         self._name = f"reactor_bench_{uuid4().hex[:12]}"
         self._made = 0
 
@@ -73,6 +75,12 @@ class Schema:
             await connection.execute((self._tree / "migrations" / "prepare.sql").read_text())
             await connection.execute("set role reactor_owner")
             await connection.execute(_with_includes(self._tree / "sql" / "schema" / "schema.sql"))
+        if self._finished:
+            async with open_backend(with_database(self._server_url, self._name)) as backend:
+                await backend.insert(1)
+                await backend.run(1, 1)
+                await backend.copy(1, self._finished - 1)
+                await backend.vacuum()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -244,8 +252,8 @@ class Backend:
         )
         await self.connection.execute("set session_replication_role = origin")
 
-    async def vacuum(self) -> None:
-        await self.connection.execute("vacuum analyze", timeout=3600)
+    async def vacuum(self, *, analyze: bool = True) -> None:
+        await self.connection.execute("vacuum analyze" if analyze else "vacuum", timeout=3600)
 
 
 @asynccontextmanager

@@ -1,7 +1,7 @@
 """Measures how costs grow, one dimension at a time, and writes docs/costs.md.
 
-The sizes of a dimension are measured in turn, each in a new database, and medians are compared. Without --full the
-largest sizes are left out, and nothing is written unless --write is given.
+The sizes of a dimension are measured in turn, each in a new database, and medians are compared. This takes two to
+three minutes; with --full, which adds the largest sizes, about ten. Without --write the page is printed.
 """
 
 import argparse
@@ -11,17 +11,20 @@ import math
 import os
 import statistics
 import sys
+import textwrap
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 
 import asyncpg
 
 from bench.backend import HERE, Cost, Schema, server
-from bench.dimensions import DIMENSIONS, Dimension, Meter
+from bench.dimensions import DIMENSIONS, Dimension, Meter, warm_up
 from reactor.database.connection import connect
 
+FINISHED = 20_000
 PAGE = HERE / "docs" / "costs.md"
 CONSTANT, LINEAR = 0.25, 1.15  # exponents; a factor of 1.8 and of 14 where the size grows by 10
 
@@ -34,6 +37,7 @@ class Measured:
     costs: dict[str, dict[int, list[Cost]]] = field(default_factory=dict)
     stopped: dict[int, str] = field(default_factory=dict)
     """Sizes that could not be measured, with the reason."""
+    timed_out: list[int] = field(default_factory=list)
 
     def medians(self, figure: str, unit: str) -> dict[int, float]:
         values = {
@@ -55,9 +59,11 @@ async def measure(dimension: Dimension, schema: Schema, options: argparse.Namesp
             async with schema.backend() as backend:
                 meter = Meter(backend, options.limit_seconds)
                 try:
+                    await warm_up(backend)
                     await dimension.run(backend, size, meter)
                 except asyncpg.QueryCanceledError:
                     measured.stopped[size] = f"> {options.limit_seconds:g} s"
+                    measured.timed_out.append(size)
                 except asyncpg.PostgresError as error:
                     measured.stopped[size] = f"refused: {error}"
                 for figure, costs in meter.costs.items():
@@ -68,17 +74,16 @@ async def measure(dimension: Dimension, schema: Schema, options: argparse.Namesp
 
 
 def exponent(values: dict[int, float]) -> float:
-    """The power of the size by which the cost grows: over all sizes, or from the last but one to the largest if that is
-    more, because a fixed part hides growth at small sizes."""
+    """The power of the size by which the cost grows: over all sizes, or over the steepest step between two of them,
+    because a fixed part of the cost hides growth at small sizes."""
     points = [(math.log(size), math.log(value)) for size, value in values.items()]
-    slopes = [statistics.linear_regression(*zip(*points, strict=True)).slope]
-    (size, value), (larger, more) = points[-2:]
-    return max(*slopes, (more - value) / (larger - size))
+    steps = [(more - value) / (larger - size) for (size, value), (larger, more) in pairwise(points)]
+    return max(statistics.linear_regression(*zip(*points, strict=True)).slope, *steps)
 
 
-def growth(values: dict[int, float]) -> str:
+def growth(values: dict[int, float]) -> tuple[float, str]:
     if len(values) < 2:
-        return "–"
+        return 0, "-"
     power = exponent(values)
     if power <= CONSTANT:
         name = "constant"
@@ -86,7 +91,7 @@ def growth(values: dict[int, float]) -> str:
         name = "linear" if power > 0.75 else "less than linear"
     else:
         name = "**worse**"
-    return f"{name} ({power:.1f})"
+    return power, f"{name} ({power:.1f})"
 
 
 def in_time(microseconds: float) -> str:
@@ -103,30 +108,65 @@ def in_bytes(count: float) -> str:
     return f"{count:.0f} B"
 
 
-def rows(dimension: Dimension, measured: Measured) -> list[list[str]]:
-    """A row per figure and unit: the value at each size, the largest as a ratio to the smallest, and how it grows."""
-    units = {"CPU": ("cpu_us", in_time), "time": ("wall_us", in_time)}
-    if dimension.shows_wal:
-        units["WAL"] = ("wal_bytes", in_bytes)
+@dataclass(frozen=True)
+class Row:
+    figure: str
+    cells: list[str]
+    ratio: str
+    power: float
+    growth: str
+
+
+def rows(dimension: Dimension, measured: Measured, limit_us: float) -> list[Row]:
+    """A row per figure: CPU and time at each size, the largest as a ratio to the smallest, and how it grows."""
     found = []
     for figure in measured.costs:
-        for unit, (attribute, show) in units.items():
-            if not (values := measured.medians(figure, attribute)):
-                continue
-            cells = [
-                show(values[size]) if size in values else next(iter(measured.stopped.values()), "–")
-                for size in measured.sizes
-            ]
-            ratio = list(values.values())[-1] / list(values.values())[0]
-            found.append([f"{figure}, {unit}", *cells, f"{ratio:,.3g}", growth(values)])
+        cpu, wall = measured.medians(figure, "cpu_us"), measured.medians(figure, "wall_us")
+        if not wall:
+            continue
+        shown = {size: f"{in_time(cpu[size])}, {in_time(wall[size])}" if cpu else in_time(wall[size]) for size in wall}
+        found.append(_row(figure, measured, shown, cpu or wall, limit_us))
+        if dimension.shows_wal:
+            wal = measured.medians(figure, "wal_bytes")
+            found.append(_row(f"{figure}, WAL", measured, {size: in_bytes(wal[size]) for size in wal}, wal, None))
     return found
 
 
-def section(dimension: Dimension, measured: Measured) -> str:
+def _row(
+    figure: str, measured: Measured, shown: dict[int, str], values: dict[int, float], limit_us: float | None
+) -> Row:
+    reason = next(iter(measured.stopped.values()), "-")
+    cells = [shown.get(size, reason) for size in measured.sizes]
+    power, name = growth(values)
+    over = next((size for size in measured.timed_out if size not in values), None)
+    if over and limit_us:
+        # It takes at least that long.
+        power, name = max((power, name), growth(values | {over: limit_us}))
+    first, *_, last = [*values.values()] * 2
+    return Row(figure, cells, f"{last / first:,.3g}", power, name)
+
+
+def section(dimension: Dimension, measured: Measured, limit_us: float) -> str:
     head = [dimension.grows, *map(dimension.label, measured.sizes), "ratio", "grows"]
-    lines = [head, ["---"] * len(head), *rows(dimension, measured)]
+    lines = [head, ["---"] * len(head)]
+    lines += [[row.figure, *row.cells, row.ratio, row.growth] for row in rows(dimension, measured, limit_us)]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"## {dimension.title}\n\n{table}\n\nBound: {dimension.bound}\n"
+    bound = textwrap.fill(f"Bound: {dimension.bound}", 120, break_long_words=False, break_on_hyphens=False)
+    return f"## {dimension.title}\n\n{table}\n\n{bound}\n"
+
+
+def summary(found: dict[str, Measured], limit_us: float) -> str:
+    """The figure of each dimension that grows most."""
+    lines = ["| what grows | what grows most with it | how |", "| --- | --- | --- |"]
+    for dimension in DIMENSIONS:
+        if dimension.title in found and (all_rows := rows(dimension, found[dimension.title], limit_us)):
+            worst = max(all_rows, key=lambda row: row.power)
+            lines.append(f"| [{dimension.title}](#{_anchor(dimension.title)}) | {worst.figure} | {worst.growth} |")
+    return "\n".join(lines) + "\n"
+
+
+def _anchor(title: str) -> str:
+    return title.lower().replace(" ", "-")
 
 
 INTRODUCTION = """# What things cost as they grow
@@ -135,14 +175,16 @@ Written by `make bench` (`bench/costs.py`) on {date:%d %B %Y}: PostgreSQL {versi
 without fsync, with `synchronous_commit` on. Other load on the machine changes times by 15 % and more: the growth
 matters, not the values.
 
-- **CPU** is the time that the server process of the measured session was running, from the kernel
-  (`/proc/PID/schedstat`). **Time** is what the client waited, with the transfer. **WAL** is what the statements wrote.
-- Each value is the median of several runs, each in a new database. The sizes alternate.
-- **ratio** compares the largest size that was measured with the smallest one.
-- **grows** is the exponent of the size: 0 is constant, 1 linear, 2 the square. It is fitted over all sizes, or taken
-  from the last two if that is more, because a fixed cost hides growth at small sizes. Up to {constant} counts as
-  constant, above {linear} as worse than linear.
-- `> {limit:g} s` was stopped after that time.
+- Each cell has two values. The first is **CPU**: how long the server process of the session ran, by the kernel's
+  account (`/proc/PID/schedstat`). The second is **time**: how long the client waited. A single value is a time.
+- Each value is the median of several runs in new databases; the sizes alternate. The databases have {finished:,}
+  finished jobs, and the planner's statistics are from before the measured jobs arrived, as in production until the next
+  ANALYZE.
+- **ratio** is the CPU at the largest size that was measured, divided by that at the smallest.
+- **grows** is the exponent of the size by which CPU grows: 0 is constant, 1 linear, 2 the square. It is fitted over all
+  sizes, or taken from the steepest step if that is more, because a fixed cost hides growth at small sizes. Up to
+  {constant} counts as constant, above {linear} as worse than linear.
+- `> {limit:g} s`: the statement was stopped after that time.
 - **Bound** says where the engine refuses a request, or splits its work.
 """
 
@@ -155,9 +197,11 @@ def page(found: dict[str, Measured], version: str, options: argparse.Namespace) 
         constant=CONSTANT,
         linear=LINEAR,
         limit=options.limit_seconds,
+        finished=FINISHED,
     )
-    by_title = {dimension.title: dimension for dimension in DIMENSIONS}
-    return "\n".join([introduction, *(section(by_title[title], measured) for title, measured in found.items())])
+    limit_us = options.limit_seconds * 1e6
+    sections = [section(d, found[d.title], limit_us) for d in DIMENSIONS if d.title in found]
+    return "\n".join([introduction, summary(found, limit_us), *sections])
 
 
 async def main(options: argparse.Namespace) -> None:
@@ -165,16 +209,19 @@ async def main(options: argparse.Namespace) -> None:
     with server(options.server) as url:
         async with connect(url, name="bench") as connection:
             version = ".".join(map(str, connection.get_server_version()[:2]))
-        async with Schema(url) as schema:
+        async with Schema(url) as empty, Schema(url, finished=FINISHED) as in_use:
             for dimension in DIMENSIONS:
                 if not any(word in dimension.title.lower() for word in options.only or [""]):
                     continue
                 started = time.monotonic()
-                found[dimension.title] = await measure(dimension, schema, options)
+                found[dimension.title] = await measure(dimension, in_use if dimension.in_use else empty, options)
                 print(f"{dimension.title}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
-    by_title = {dimension.title: dimension for dimension in DIMENSIONS}
     if options.json:
-        print(json.dumps({title: rows(by_title[title], measured) for title, measured in found.items()}))
+        limit_us = options.limit_seconds * 1e6
+        tables = {
+            d.title: [asdict(row) for row in rows(d, found[d.title], limit_us)] for d in DIMENSIONS if d.title in found
+        }
+        print(json.dumps(tables, indent=2))
     elif options.write:
         options.write.write_text(page(found, version, options), encoding="utf-8")
         print(f"{options.write} is written.", file=sys.stderr)
@@ -190,7 +237,9 @@ if __name__ == "__main__":
     parser.add_argument(
         "--dimension-seconds", type=float, default=6, help="start no further round after this time (default: 6)"
     )
-    parser.add_argument("--limit-seconds", type=float, default=10, help="stop a statement after this time (default: 10)")
+    parser.add_argument(
+        "--limit-seconds", type=float, default=10, help="stop a statement after this time (default: 10)"
+    )
     parser.add_argument("--write", type=Path, nargs="?", const=PAGE, help="write the page (default: docs/costs.md)")
     parser.add_argument("--server", help="URL of a server on this machine (default: a new embedded one)")
     parser.add_argument("--json", action="store_true", help="print the rows of the tables as JSON")

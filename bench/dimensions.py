@@ -8,7 +8,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from uuid import uuid4
 
@@ -16,6 +16,7 @@ import asyncpg
 
 from bench.backend import Backend, Cost, held_snapshot, open_backend
 from reactor.database import statements
+from reactor.operate import Operator, cancel_pipeline, retry_pipeline
 from reactor.operate.prune import Retention, prune
 
 CLAIM = 100
@@ -74,22 +75,41 @@ class Dimension:
     """Where the engine refuses, or splits the work."""
     label: Callable[[int], str] = "{:,}".format
     shows_wal: bool = False
+    in_use: bool = True
+    """In a table with finished jobs."""
 
 
-async def insert_dag(backend: Backend, jobs: str, edges: str) -> None:
-    """Inserts jobs and the edges between them in one transaction, which connects them at its commit."""
+async def insert_dag(backend: Backend, count: int, job_type: str, edges: str) -> None:
+    """Inserts jobs and the edges between them in one transaction, which connects them at its commit.
+
+    `job_type` is an expression over the job's place `i`, from 1; `edges` selects the places of a job and of one that it
+    depends on.
+    """
     async with backend.connection.transaction():
-        await backend.connection.execute(jobs, timeout=3600)
-        await backend.connection.execute(edges, timeout=3600)
+        before = await backend.connection.fetchval("select coalesce(max(id), 0) from reactor.jobs")
+        await backend.insert(count, job_type=job_type)
+        assert await backend.connection.fetchval("select max(id) from reactor.jobs") == before + count
+        await backend.connection.execute(
+            f"insert into reactor.dependencies (job_id, depends_on) select {before} + e.job, {before} + e.needed "
+            f"from ({edges}) e (job, needed)",
+            timeout=3600,
+        )
+
+
+async def insert_chain(backend: Backend, size: int) -> None:
+    await insert_dag(backend, size, "'work'", f"select i + 1, i from generate_series(1, {size - 1}) i")
+
+
+async def warm_up(backend: Backend) -> None:
+    """The first statements of a session take milliseconds, for plans and catalogs. A worker's sessions are old."""
+    for outcome in ("completed", "failed"):
+        await insert_chain(backend, 2)
+        while jobs := await backend.take(1):
+            await backend.settle(jobs, outcome)
 
 
 async def failing_chain(backend: Backend, size: int, meter: Meter) -> None:
-    await insert_dag(
-        backend,
-        f"insert into reactor.jobs (job_type) select 'work' from generate_series(1, {size})",
-        f"insert into reactor.dependencies (job_id, depends_on) select i + 1, i from generate_series(1, {size - 1}) i",
-    )
-    await backend.connection.execute("analyze")
+    await insert_chain(backend, size)
     head = await backend.take(1)
     async with meter("the failure of its first job, until all others are cancelled"):
         await backend.settle(head, "failed")
@@ -99,6 +119,7 @@ async def failing_chain(backend: Backend, size: int, meter: Meter) -> None:
 
 
 NEIGHBOURS = 300
+WARM_UP = 20
 
 
 async def settle_neighbours(backend: Backend, jobs: Sequence[asyncpg.Record], done: asyncio.Event) -> float:
@@ -115,23 +136,27 @@ async def settle_neighbours(backend: Backend, jobs: Sequence[asyncpg.Record], do
 
 
 async def fan_out(backend: Backend, size: int, meter: Meter) -> None:
-    """Children are the jobs 2 to size + 1. Each of 300 other jobs is a second predecessor of one of them."""
-    first = size + 2
+    """The first job's dependants follow it. Each of the related jobs is a second predecessor of one of them."""
+    related, unrelated = size + 2, size + 2 + NEIGHBOURS
     await insert_dag(
         backend,
-        f"insert into reactor.jobs (job_type) "
-        f"select case when i = 1 then 'work' when i < {first} then 'child' when i < {first + NEIGHBOURS} then 'related' "
-        f"else 'unrelated' end from generate_series(1, {size + 1 + 2 * NEIGHBOURS}) i order by i",
-        f"insert into reactor.dependencies (job_id, depends_on) select i + 1, 1 from generate_series(1, {size}) i "
-        f"union all select 2 + i::bigint * {size} / {NEIGHBOURS}, {first} + i from generate_series(0, {NEIGHBOURS - 1}) i",
+        unrelated + NEIGHBOURS - 1,
+        f"case when i = 1 then 'work' when i < {related} then 'child' when i < {unrelated} then 'related' "
+        "else 'unrelated' end",
+        f"select i + 1, 1 from generate_series(1, {size}) i union all "
+        f"select 2 + i::bigint * {size} / {NEIGHBOURS}, {related} + i from generate_series(0, {NEIGHBOURS - 1}) i",
     )
-    await backend.connection.execute("analyze")
     head = await backend.take(1)
     done = asyncio.Event()
     async with open_backend(backend.url) as one, open_backend(backend.url) as other:
-        neighbours = {
-            name: asyncio.create_task(settle_neighbours(session, await session.take(NEIGHBOURS, [name]), done))
-            for name, session in {"unrelated": one, "related": other}.items()
+        sessions = {"unrelated": one, "related": other}
+        jobs = {name: await session.take(NEIGHBOURS, [name]) for name, session in sessions.items()}
+        for name, session in sessions.items():
+            for job in jobs[name][:WARM_UP]:
+                await session.settle([job])
+        tasks = {
+            name: asyncio.create_task(settle_neighbours(session, jobs[name][WARM_UP:], done))
+            for name, session in sessions.items()
         }
         try:
             async with meter("its end, until all dependants are released"):
@@ -139,7 +164,7 @@ async def fan_out(backend: Backend, size: int, meter: Meter) -> None:
                 await backend.finish_ends()
         finally:
             done.set()
-            waits = {name: await task for name, task in neighbours.items()}
+            waits = {name: await task for name, task in tasks.items()}
     meter.add("the longest end of an unrelated job meanwhile", Cost(wall_us=waits["unrelated"]))
     meter.add("the longest end of a job with a dependant in common", Cost(wall_us=waits["related"]))
 
@@ -147,11 +172,10 @@ async def fan_out(backend: Backend, size: int, meter: Meter) -> None:
 async def fan_in(backend: Backend, size: int, meter: Meter) -> None:
     await insert_dag(
         backend,
-        f"insert into reactor.jobs (job_type) select case when i <= {size} then 'work' else 'end' end "
-        f"from generate_series(1, {size + 1}) i order by i",
-        f"insert into reactor.dependencies (job_id, depends_on) select {size + 1}, i from generate_series(1, {size}) i",
+        size + 1,
+        f"case when i <= {size} then 'work' else 'end' end",
+        f"select {size + 1}, i from generate_series(1, {size}) i",
     )
-    await backend.connection.execute("analyze")
     _, settles = await backend.run(size, CLAIM)
     meter.add("the ends of all predecessors, 100 at a time", settles)
     assert await backend.take(1, ["end"])
@@ -196,7 +220,7 @@ async def limited_queues(backend: Backend, size: int, meter: Meter) -> None:
     await backend.connection.execute(
         "insert into reactor.queues (name, max_running) select unnest($1::text[]), $2", queues, HELD_PER_QUEUE
     )
-    await backend.vacuum()
+    await backend.vacuum(analyze=False)
     for _ in range(REPEATS):
         async with meter("a claim of 100 from all queues"):
             jobs = await backend.take(CLAIM, queues=None)
@@ -211,9 +235,9 @@ KINDS = {1: (1, 1), 20: (20, 1), 200: (20, 10), 2000: (200, 10)}
 async def types_and_queues(backend: Backend, size: int, meter: Meter) -> None:
     types, queues = KINDS[size]
     await backend.insert(
-        20_000, ", queue", f", 'queue ' || i / {types} % {queues}", job_type=f"'type ' || i % {types}"
+        max(2000, size * CLAIM), ", queue", f", 'queue ' || i / {types} % {queues}", job_type=f"'type ' || i % {types}"
     )
-    await backend.vacuum()
+    await backend.vacuum(analyze=False)
     names = [f"type {n}" for n in range(types)]
     for _ in range(REPEATS):
         async with meter("a claim of 100 from all queues"):
@@ -225,7 +249,7 @@ async def types_and_queues(backend: Backend, size: int, meter: Meter) -> None:
 async def distinct_scopes(backend: Backend, size: int, meter: Meter) -> None:
     for _ in range(2):
         await backend.insert(size, ", scope", ", 'scope ' || i")
-    await backend.vacuum()
+    await backend.vacuum(analyze=False)
     for _ in range(2):
         async with meter("a claim of all of them"):
             jobs = await backend.claim(size)
@@ -242,12 +266,12 @@ UNPARKED = (
 
 async def one_scope(backend: Backend, size: int, meter: Meter) -> None:
     await backend.insert(size, ", scope", ", 'busy'")
-    await backend.vacuum()
+    await backend.vacuum(analyze=False)
     holder = await backend.take(1)
     async with meter("parking all but the first"):
         while await backend.connection.fetchval(UNPARKED):
             await backend.claim(CLAIM)
-    await backend.vacuum()
+    await backend.vacuum(analyze=False)
     for _ in range(REPEATS):
         async with meter("the end of the job that holds the scope"):
             await backend.settle(holder)
@@ -261,32 +285,38 @@ async def beside_parked(backend: Backend, size: int, meter: Meter) -> None:
     while await backend.take(CLAIM) or await backend.connection.fetchval(UNPARKED):
         pass
     await backend.insert(CLAIM * REPEATS)
-    await backend.vacuum()
+    await backend.vacuum(analyze=False)
     await meter.claims()
 
 
 async def scheduled(backend: Backend, size: int, meter: Meter) -> None:
     await backend.insert(size, ", run_after, priority", ", now() + interval '1 day', -1")
     await backend.insert(CLAIM * REPEATS)
-    await backend.vacuum()
+    await backend.vacuum(analyze=False)
     await meter.claims()
     await backend.connection.execute("set session_replication_role = replica")
     await backend.connection.execute(
         "update reactor.jobs set run_after = now() where run_after is not null", timeout=3600
     )
     await backend.connection.execute("set session_replication_role = origin")
-    await backend.vacuum()
+    await backend.vacuum(analyze=False)
     async with meter("moving all of them to the ready jobs, when they are due"):
         while await backend.connection.fetchval(statements.PROMOTE_DUE, 1000):
             pass
 
 
 async def held_xmin(backend: Backend, size: int, meter: Meter) -> None:
-    await backend.insert(size + CLAIM * REPEATS)
-    await backend.vacuum()
-    async with held_snapshot(backend.url):
-        await backend.run(size, 1000)
-        await meter.claims(settle="the end of these 100")
+    for figure, end, is_held in (
+        ("a claim of 100, with no other session", "the end of these 100, with no other session", False),
+        ("a claim of 100", "the end of these 100", True),
+    ):
+        await backend.insert(size + CLAIM * REPEATS)
+        await backend.vacuum(analyze=False)
+        async with AsyncExitStack() as stack:
+            if is_held:
+                await stack.enter_async_context(held_snapshot(backend.url))
+            await backend.run(size, 1000)
+            await meter.claims(figure, settle=end)
 
 
 async def finished(backend: Backend, size: int, meter: Meter) -> None:
@@ -294,26 +324,25 @@ async def finished(backend: Backend, size: int, meter: Meter) -> None:
     await backend.run(1, 1)
     await backend.copy(1, size)
     await backend.insert(CLAIM * REPEATS)
-    await backend.vacuum()
+    await backend.vacuum(analyze=False)
     await meter.claims(settle="the end of these 100")
 
 
 async def prune_pipelines(backend: Backend, size: int, meter: Meter) -> None:
     for is_open in (True, False):
+        await backend.connection.execute("truncate reactor.jobs cascade")
         pipeline = uuid4()
         await backend.insert(size, ", pipeline_id", f", '{pipeline}'")
         await backend.run(size - is_open, 1000)
-        await backend.vacuum()
+        await backend.vacuum(analyze=False)
         async with meter("a prune while one job is open" if is_open else "a prune that removes the pipeline"):
-            async for pruned in prune(backend.connection, Retention(0)):
-                pass
-        assert pruned.jobs == (0 if is_open else size), pruned
-        await backend.connection.execute("truncate reactor.jobs cascade")
+            removed = [pruned.jobs async for pruned in prune(backend.connection, Retention(0))]
+        assert removed[-1] == (0 if is_open else size), removed
 
 
 async def keyed_inserts(backend: Backend, size: int, meter: Meter) -> None:
     await backend.insert(size, ", idempotency_key", ", 'key ' || i")
-    await backend.vacuum()
+    await backend.vacuum(analyze=False)
     insert = "insert into reactor.jobs (job_type, idempotency_key) values ('work', $1) on conflict do nothing"
     for _ in range(3):
         async with meter("an insert with a new key", per=100):
@@ -324,8 +353,29 @@ async def keyed_inserts(backend: Backend, size: int, meter: Meter) -> None:
                 await backend.connection.execute(insert, f"key {n + 1}")
 
 
+OPERATOR = Operator("bench", "bench")
+
+
+async def cancel_and_retry(backend: Backend, size: int, meter: Meter) -> None:
+    pipeline = uuid4()
+    await backend.insert(size, ", pipeline_id", f", '{pipeline}'")
+    async with meter("cancelling all of them"):
+        await cancel_pipeline(backend.connection, pipeline, "bench", OPERATOR)
+    async with meter("retrying all of them"):
+        await retry_pipeline(backend.connection, pipeline, OPERATOR)
+
+
+async def dead_worker(backend: Backend, size: int, meter: Meter) -> None:
+    await backend.insert(size)
+    while await backend.take(1000):
+        pass
+    await backend.connection.execute("update reactor.workers set lease_until = now()")
+    async with meter("taking back all of them"):
+        while await backend.connection.fetch(statements.SWEEP, 500):
+            pass
+
+
 HTTP_PIPELINE = "a request to the HTTP API has at most 10,000 jobs, 100,000 dependencies and 8 MiB"
-NONE = "none: the cost does not depend on it"
 
 DIMENSIONS = [
     Dimension(
@@ -354,8 +404,8 @@ DIMENSIONS = [
         limited_queues, "none.",
     ),
     Dimension(
-        "Job types and queues", "types × queues, over 20,000 pending jobs", tuple(KINDS), (), types_and_queues,
-        "none.", label=lambda size: "{}×{}".format(*KINDS[size]),
+        "Job types and queues", "types by queues, each with 100 pending jobs", tuple(KINDS), (), types_and_queues,
+        "none.", label=lambda size: "{} by {}".format(*KINDS[size]),
     ),
     Dimension(
         "Scopes in one claim", "jobs, each in its own scope", (10, 100, 1_000), (10_000,), distinct_scopes,
@@ -374,19 +424,27 @@ DIMENSIONS = [
         "none; 1,000 due jobs are moved per transaction.",
     ),
     Dimension(
-        "Dead row versions", "jobs that ran since another session's snapshot", (1_000, 10_000), (100_000,), held_xmin,
+        "Dead row versions", "jobs that ran since another session's snapshot", (1_000, 10_000, 100_000), (), held_xmin,
         "none; `reactor doctor` reports transactions that stay open.",
     ),
     Dimension(
         "Finished jobs", "finished jobs in the table", (1_000, 10_000, 100_000), (1_000_000,), finished,
-        "none.",
+        "none.", in_use=False,
+    ),
+    Dimension(
+        "Cancelling and retrying", "jobs in the pipeline", (100, 1_000, 10_000), (100_000,), cancel_and_retry,
+        "a transaction cancels 1,000 jobs.",
+    ),
+    Dimension(
+        "A dead worker", "jobs that it held", (100, 1_000, 10_000), (), dead_worker,
+        "a transaction takes back 500 jobs; a worker holds at most its concurrency, 10,000.",
     ),
     Dimension(
         "Pruning", "jobs in one pipeline", (100, 1_000, 10_000), (100_000,), prune_pipelines,
-        "a transaction reads 1,000 jobs, and removes their pipelines whole.", shows_wal=True,
+        "a transaction reads 1,000 jobs, and removes their pipelines whole.", shows_wal=True, in_use=False,
     ),
     Dimension(
-        "Idempotency keys", "jobs with a key", (1_000, 10_000), (100_000, 1_000_000), keyed_inserts,
+        "Idempotency keys", "jobs with a key", (1_000, 10_000, 100_000), (), keyed_inserts,
         "none; a key has at most 1,000 bytes.",
     ),
 ]  # fmt: skip

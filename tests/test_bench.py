@@ -1,4 +1,4 @@
-"""The benchmarks of drains and of the core run; their results are not checked."""
+"""The benchmarks of drains, of the core and of growing costs run; their results are not checked."""
 
 import json
 import subprocess
@@ -30,3 +30,10 @@ def test_the_benchmark_of_the_core_compares_two_checkouts() -> None:
     table = results("core.py", "--only", "batches", "lone", "--beside", str(BENCH.parent))
     assert all(len(side) == 1 and side[0] > 0 for sides in table.values() for side in sides)
     assert len(table["WAL bytes per job"]) == 2
+
+
+def test_the_benchmark_of_growing_costs_measures_every_figure() -> None:
+    tables = results("costs.py")
+    for title, rows in tables.items():
+        assert rows, title
+        assert all(cell[0].isdecimal() for row in rows for cell in row["cells"]), title
