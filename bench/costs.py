@@ -61,7 +61,7 @@ async def measure(dimension: Dimension, schema: Schema, options: argparse.Namesp
                 try:
                     await warm_up(backend)
                     await dimension.run(backend, size, meter)
-                except asyncpg.QueryCanceledError:
+                except (asyncpg.QueryCanceledError, TimeoutError):
                     measured.stopped[size] = f"> {options.limit_seconds:g} s"
                     measured.timed_out.append(size)
                 except asyncpg.PostgresError as error:

@@ -8,7 +8,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from uuid import uuid4
 
@@ -119,6 +119,7 @@ async def failing_chain(backend: Backend, size: int, meter: Meter) -> None:
 
 
 NEIGHBOURS = 300
+FAN_OUT_CHUNK = 50_000
 WARM_UP = 20
 
 
@@ -135,17 +136,30 @@ async def settle_neighbours(backend: Backend, jobs: Sequence[asyncpg.Record], do
     return longest
 
 
-async def fan_out(backend: Backend, size: int, meter: Meter) -> None:
-    """The first job's dependants follow it. Each of the related jobs is a second predecessor of one of them."""
-    related, unrelated = size + 2, size + 2 + NEIGHBOURS
-    await insert_dag(
-        backend,
-        unrelated + NEIGHBOURS - 1,
-        f"case when i = 1 then 'work' when i < {related} then 'child' when i < {unrelated} then 'related' "
-        "else 'unrelated' end",
-        f"select i + 1, 1 from generate_series(1, {size}) i union all "
-        f"select 2 + i::bigint * {size} / {NEIGHBOURS}, {related} + i from generate_series(0, {NEIGHBOURS - 1}) i",
+async def insert_fan_out(backend: Backend, size: int) -> None:
+    """A job and its dependants, 50,000 per transaction. Each related job is a second predecessor of one of them."""
+    await backend.insert(
+        1 + 2 * NEIGHBOURS,
+        job_type=f"case when i = 1 then 'work' when i <= {1 + NEIGHBOURS} then 'related' else 'unrelated' end",
     )
+    head = await backend.connection.fetchval("select max(id) from reactor.jobs") - 2 * NEIGHBOURS
+    for start in range(0, size, FAN_OUT_CHUNK):
+        count = min(size - start, FAN_OUT_CHUNK)
+        async with backend.connection.transaction():
+            before = await backend.connection.fetchval("select max(id) from reactor.jobs")
+            await backend.insert(count, job_type="'child'")
+            await backend.connection.execute(
+                f"insert into reactor.dependencies (job_id, depends_on) "
+                f"select {before} + i, {head} from generate_series(1, {count}) i union all "
+                f"select {before - start + 1} + n::bigint * {size} / {NEIGHBOURS}, {head + 1} + n "
+                f"from generate_series(0, {NEIGHBOURS - 1}) n "
+                f"where n::bigint * {size} / {NEIGHBOURS} between {start} and {start + count - 1}",
+                timeout=3600,
+            )
+
+
+async def fan_out(backend: Backend, size: int, meter: Meter) -> None:
+    await insert_fan_out(backend, size)
     head = await backend.take(1)
     done = asyncio.Event()
     async with open_backend(backend.url) as one, open_backend(backend.url) as other:
@@ -176,8 +190,14 @@ async def fan_in(backend: Backend, size: int, meter: Meter) -> None:
         f"case when i <= {size} then 'work' else 'end' end",
         f"select {size + 1}, i from generate_series(1, {size}) i",
     )
-    _, settles = await backend.run(size, CLAIM)
-    meter.add("the ends of all predecessors, 100 at a time", settles)
+    total = Cost()
+    while jobs := await backend.take(CLAIM):
+        async with backend.measured() as cost:
+            await backend.settle(jobs)
+        total += cost
+        if total.wall_us > meter.limit_seconds * 1e6:
+            raise TimeoutError
+    meter.add("the ends of all predecessors, 100 at a time", total)
     assert await backend.take(1, ["end"])
 
 
@@ -269,7 +289,9 @@ async def one_scope(backend: Backend, size: int, meter: Meter) -> None:
     await backend.vacuum(analyze=False)
     holder = await backend.take(1)
     async with meter("parking all but the first"):
-        while await backend.connection.fetchval(UNPARKED):
+        for _ in range(100 + size // 10):
+            if not await backend.connection.fetchval(UNPARKED):
+                break
             await backend.claim(CLAIM)
     await backend.vacuum(analyze=False)
     for _ in range(REPEATS):
@@ -282,8 +304,9 @@ async def one_scope(backend: Backend, size: int, meter: Meter) -> None:
 
 async def beside_parked(backend: Backend, size: int, meter: Meter) -> None:
     await backend.insert(size, ", scope, priority", f", 'scope ' || i % {max(1, size // 100)}, -1")
-    while await backend.take(CLAIM) or await backend.connection.fetchval(UNPARKED):
-        pass
+    for _ in range(100 + size // 10):
+        if not await backend.take(CLAIM) and not await backend.connection.fetchval(UNPARKED):
+            break
     await backend.insert(CLAIM * REPEATS)
     await backend.vacuum(analyze=False)
     await meter.claims()
@@ -306,17 +329,25 @@ async def scheduled(backend: Backend, size: int, meter: Meter) -> None:
 
 
 async def held_xmin(backend: Backend, size: int, meter: Meter) -> None:
-    for figure, end, is_held in (
-        ("a claim of 100, with no other session", "the end of these 100, with no other session", False),
-        ("a claim of 100", "the end of these 100", True),
-    ):
-        await backend.insert(size + CLAIM * REPEATS)
-        await backend.vacuum(analyze=False)
-        async with AsyncExitStack() as stack:
-            if is_held:
-                await stack.enter_async_context(held_snapshot(backend.url))
-            await backend.run(size, 1000)
-            await meter.claims(figure, settle=end)
+    await backend.insert(size + CLAIM * REPEATS)
+    await backend.vacuum(analyze=False)
+    await backend.run(size, 1000)
+    await meter.claims("a claim of 100, without that session")
+    await backend.insert(size + 2 * CLAIM * REPEATS)
+    await backend.vacuum(analyze=False)
+    async with held_snapshot(backend.url):
+        await backend.run(size, 1000)
+        held = []
+        async with meter("a claim of 100 by a worker, mean", per=REPEATS):
+            for _ in range(REPEATS):
+                held += await backend.take(CLAIM)
+        for start in range(0, len(held), CLAIM):
+            async with meter("the end of 100"):
+                await backend.settle(held[start : start + CLAIM])
+        for _ in range(REPEATS):
+            backend.forget_marks()
+            async with meter("a claim of 100 that starts at the beginning"):
+                await backend.take(CLAIM)
 
 
 async def finished(backend: Backend, size: int, meter: Meter) -> None:
