@@ -64,6 +64,10 @@ async def measure(dimension: Dimension, schema: Schema, options: argparse.Namesp
                 except (asyncpg.QueryCanceledError, TimeoutError):
                     measured.stopped[size] = f"> {options.limit_seconds:g} s"
                     measured.timed_out.append(size)
+                except AssertionError as error:
+                    # The page is written all the same, and shows it.
+                    measured.stopped[size] = f"wrong: {error}"
+                    print(f"{dimension.title}, {size:,}: {error}", file=sys.stderr, flush=True)
                 except asyncpg.PostgresError as error:
                     measured.stopped[size] = f"refused: {error}"
                 for figure, costs in meter.costs.items():

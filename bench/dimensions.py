@@ -44,7 +44,8 @@ class Meter:
         self.costs.setdefault(figure, []).append(cost)
 
     async def claims(self, what: str = "a claim of 100", *, settle: str | None = None) -> None:
-        """Claims of 100 plain jobs, which are inserted first, and their ends."""
+        """Claims of 100 plain jobs, which the caller has inserted, and their ends."""
+        self.backend.forget_marks()
         for _ in range(REPEATS):
             await self._claim(what, settle)
 
@@ -234,17 +235,18 @@ async def limited_queues(backend: Backend, size: int, meter: Meter) -> None:
     held = size * HELD_PER_QUEUE
     await backend.insert(held, ", queue", f", 'queue ' || i % {size}")
     queues = [f"queue {n}" for n in range(size)]
-    assert len(await backend.take(held, queues=queues)) == held
+    assert len(await backend.take(held, queues=queues)) == held, "the queues could not be filled"
     await backend.insert(held, ", queue", f", 'queue ' || i % {size}")
     await backend.insert(CLAIM * REPEATS)
     await backend.connection.execute(
         "insert into reactor.queues (name, max_running) select unnest($1::text[]), $2", queues, HELD_PER_QUEUE
     )
     await backend.vacuum(analyze=False)
+    backend.forget_marks()
     for _ in range(REPEATS):
         async with meter("a claim of 100 from all queues"):
             jobs = await backend.take(CLAIM, queues=None)
-        assert len(jobs) == CLAIM
+        assert len(jobs) == CLAIM, f"{len(jobs)} jobs were claimed"
         async with meter("the end of these 100"):
             await backend.settle(jobs)
 
@@ -262,7 +264,7 @@ async def types_and_queues(backend: Backend, size: int, meter: Meter) -> None:
     for _ in range(REPEATS):
         async with meter("a claim of 100 from all queues"):
             jobs = await backend.take(CLAIM, names, None)
-        assert len(jobs) == CLAIM
+        assert len(jobs) == CLAIM, f"{len(jobs)} jobs were claimed"
         await backend.settle(jobs)
 
 
@@ -273,7 +275,7 @@ async def distinct_scopes(backend: Backend, size: int, meter: Meter) -> None:
     for _ in range(2):
         async with meter("a claim of all of them"):
             jobs = await backend.claim(size)
-        assert len(jobs) == size
+        assert len(jobs) == size, f"{len(jobs)} jobs were claimed"
         async with meter("their end"):
             await backend.settle(jobs)
 
@@ -299,7 +301,7 @@ async def one_scope(backend: Backend, size: int, meter: Meter) -> None:
             await backend.settle(holder)
         async with meter("the claim of the next one"):
             holder = await backend.take(1)
-        assert len(holder) == 1
+        assert len(holder) == 1, f"{len(holder)} jobs were claimed"
 
 
 async def beside_parked(backend: Backend, size: int, meter: Meter) -> None:
