@@ -274,7 +274,7 @@ async def distinct_scopes(backend: Backend, size: int, meter: Meter) -> None:
     await backend.vacuum(analyze=False)
     for _ in range(2):
         async with meter("a claim of all of them"):
-            jobs = await backend.claim(size)
+            jobs = await backend.take(size)
         assert len(jobs) == size, f"{len(jobs)} jobs were claimed"
         async with meter("their end"):
             await backend.settle(jobs)
@@ -438,15 +438,17 @@ DIMENSIONS = [
     ),
     Dimension(
         "Job types and queues", "types by queues, each with 100 pending jobs", tuple(KINDS), (), types_and_queues,
-        "none.", label=lambda size: "{} by {}".format(*KINDS[size]),
+        "a claim looks at the most urgent pairs of a type and a queue, at most as many as it may claim jobs.",
+        label=lambda size: "{} by {}".format(*KINDS[size]),
     ),
     Dimension(
         "Scopes in one claim", "jobs, each in its own scope", (10, 100, 1_000), (10_000,), distinct_scopes,
-        "the concurrency of a worker process, at most 10,000.",
+        "a worker claims at most its concurrency, 10,000. Scopes are locked by 4,096 rows and not in PostgreSQL's lock "
+        "table. An end frees at most 1,000 scopes; the next claims free the rest, 200 at a time.",
     ),
     Dimension(
         "Jobs in one scope", "jobs in the scope", (100, 1_000, 10_000), (100_000,), one_scope,
-        "a claim parks the jobs that it finds in at most 12 windows of at most 2,000 jobs; the next claim continues.",
+        "a claim parks the jobs that it finds in six windows of at most 1,000 jobs; the next claim continues.",
     ),
     Dimension(
         "Parked jobs", "parked jobs in front, 100 per scope", (100, 1_000, 10_000), (100_000,), beside_parked,
