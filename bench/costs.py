@@ -40,12 +40,11 @@ class Measured:
     timed_out: list[int] = field(default_factory=list)
 
     def medians(self, figure: str, unit: str) -> dict[int, float]:
-        values = {
+        return {
             size: statistics.median(getattr(cost, unit) for cost in costs)
             for size, costs in self.costs[figure].items()
             if costs
         }
-        return values if any(values.values()) else {}
 
 
 async def measure(dimension: Dimension, schema: Schema, options: argparse.Namespace) -> Measured:
@@ -80,7 +79,7 @@ async def measure(dimension: Dimension, schema: Schema, options: argparse.Namesp
 def exponent(values: dict[int, float]) -> float:
     """The power of the size by which the cost grows: over all sizes, or over the steepest step between two of them,
     because a fixed part of the cost hides growth at small sizes."""
-    points = [(math.log(size), math.log(value)) for size, value in values.items()]
+    points = [(math.log(size), math.log(max(value, 1))) for size, value in values.items()]
     steps = [(more - value) / (larger - size) for (size, value), (larger, more) in pairwise(points)]
     return max(statistics.linear_regression(*zip(*points, strict=True)).slope, *steps)
 
@@ -128,6 +127,8 @@ def rows(dimension: Dimension, measured: Measured, limit_us: float) -> list[Row]
         cpu, wall = measured.medians(figure, "cpu_us"), measured.medians(figure, "wall_us")
         if not wall:
             continue
+        if not any(cpu.values()):  # a wait
+            cpu = {}
         shown = {size: f"{in_time(cpu[size])}, {in_time(wall[size])}" if cpu else in_time(wall[size]) for size in wall}
         found.append(_row(figure, measured, shown, cpu or wall, limit_us))
         if dimension.shows_wal:
@@ -147,7 +148,7 @@ def _row(
         # It takes at least that long.
         power, name = max((power, name), growth(values | {over: limit_us}))
     first, *_, last = [*values.values()] * 2
-    return Row(figure, cells, f"{last / first:,.3g}", power, name)
+    return Row(figure, cells, f"{max(last, 1) / max(first, 1):,.3g}", power, name)
 
 
 def section(dimension: Dimension, measured: Measured, limit_us: float) -> str:
