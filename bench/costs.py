@@ -15,7 +15,6 @@ import textwrap
 import time
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from itertools import pairwise
 from pathlib import Path
 
 import asyncpg
@@ -77,11 +76,11 @@ async def measure(dimension: Dimension, schema: Schema, options: argparse.Namesp
 
 
 def exponent(values: dict[int, float]) -> float:
-    """The power of the size by which the cost grows: over all sizes, or over the steepest step between two of them,
-    because a fixed part of the cost hides growth at small sizes."""
+    """The power of the size by which the cost grows: over all sizes, or over the last step if that is more, because a
+    fixed part of the cost hides growth at small sizes."""
     points = [(math.log(size), math.log(max(value, 1))) for size, value in values.items()]
-    steps = [(more - value) / (larger - size) for (size, value), (larger, more) in pairwise(points)]
-    return max(statistics.linear_regression(*zip(*points, strict=True)).slope, *steps)
+    (size, value), (larger, more) = points[-2:]
+    return max(statistics.linear_regression(*zip(*points, strict=True)).slope, (more - value) / (larger - size))
 
 
 def growth(values: dict[int, float]) -> tuple[float, str]:
@@ -187,7 +186,7 @@ matters, not the values.
   ANALYZE.
 - **ratio** is the CPU at the largest size that was measured, divided by that at the smallest.
 - **grows** is the exponent of the size by which CPU grows: 0 is constant, 1 linear, 2 the square. It is fitted over all
-  sizes, or taken from the steepest step if that is more, because a fixed cost hides growth at small sizes. Up to
+  sizes, or taken from the last two if that is more, because a fixed cost hides growth at small sizes. Up to
   {constant} counts as constant, above {linear} as worse than linear.
 - `> {limit:g} s`: the statement was stopped after that time.
 - **Bound** says where the engine refuses a request, or splits its work.
