@@ -172,8 +172,10 @@ class Backend:
         cost = Cost()
         start = await self.wal_end()
         started, cpu = time.perf_counter(), self._cpu_us()
-        yield cost
-        cost.cpu_us, cost.wall_us = self._cpu_us() - cpu, (time.perf_counter() - started) * 1e6
+        try:
+            yield cost
+        finally:
+            cost.cpu_us, cost.wall_us = self._cpu_us() - cpu, (time.perf_counter() - started) * 1e6
         cost.wal_bytes = await self.wal_end() - start
 
     async def cost(self, statement: str, *arguments: object) -> Cost:

@@ -36,7 +36,8 @@ class Measured:
     costs: dict[str, dict[int, list[Cost]]] = field(default_factory=dict)
     stopped: dict[int, str] = field(default_factory=dict)
     """Sizes that could not be measured, with the reason."""
-    timed_out: list[int] = field(default_factory=list)
+    at_least: dict[str, tuple[int, Cost]] = field(default_factory=dict)
+    """By figure: the size at which it was stopped, and what it had cost by then."""
 
     def medians(self, figure: str, unit: str) -> dict[int, float]:
         return {
@@ -61,7 +62,7 @@ async def measure(dimension: Dimension, schema: Schema, options: argparse.Namesp
                     await dimension.run(backend, size, meter)
                 except (asyncpg.QueryCanceledError, TimeoutError):
                     measured.stopped[size] = f"> {options.limit_seconds:g} s"
-                    measured.timed_out.append(size)
+                    measured.at_least |= {figure: (size, cost) for figure, cost in meter.at_least.items()}
                 except AssertionError as error:
                     # The page is written all the same, and shows it.
                     measured.stopped[size] = f"wrong: {error}"
@@ -119,7 +120,7 @@ class Row:
     growth: str
 
 
-def rows(dimension: Dimension, measured: Measured, limit_us: float) -> list[Row]:
+def rows(dimension: Dimension, measured: Measured) -> list[Row]:
     """A row per figure: CPU and time at each size, the largest as a ratio to the smallest, and how it grows."""
     found = []
     for figure in measured.costs:
@@ -129,41 +130,39 @@ def rows(dimension: Dimension, measured: Measured, limit_us: float) -> list[Row]
         if not any(cpu.values()):  # a wait
             cpu = {}
         shown = {size: f"{in_time(cpu[size])}, {in_time(wall[size])}" if cpu else in_time(wall[size]) for size in wall}
-        found.append(_row(figure, measured, shown, cpu or wall, limit_us))
+        found.append(_row(figure, measured, shown, cpu or wall))
         if dimension.shows_wal:
             wal = measured.medians(figure, "wal_bytes")
-            found.append(_row(f"{figure}, WAL", measured, {size: in_bytes(wal[size]) for size in wal}, wal, None))
+            found.append(_row(f"{figure}, WAL", measured, {size: in_bytes(wal[size]) for size in wal}, wal))
     return found
 
 
-def _row(
-    figure: str, measured: Measured, shown: dict[int, str], values: dict[int, float], limit_us: float | None
-) -> Row:
+def _row(figure: str, measured: Measured, shown: dict[int, str], values: dict[int, float]) -> Row:
     reason = next(iter(measured.stopped.values()), "-")
     cells = [shown.get(size, reason) for size in measured.sizes]
     power, name = growth(values)
-    over = next((size for size in measured.timed_out if size not in values), None)
-    if over and limit_us:
-        # It takes at least that long.
-        power, name = max((power, name), growth(values | {over: limit_us}))
+    if figure in measured.at_least:
+        size, cost = measured.at_least[figure]
+        power, name = max((power, name), growth(values | {size: cost.cpu_us}))
     first, *_, last = [*values.values()] * 2
-    return Row(figure, cells, f"{max(last, 1) / max(first, 1):,.3g}", power, name)
+    ratio = max(last, 1) / max(first, 1)
+    return Row(figure, cells, f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.2g}", power, name)
 
 
-def section(dimension: Dimension, measured: Measured, limit_us: float) -> str:
+def section(dimension: Dimension, measured: Measured) -> str:
     head = [dimension.grows, *map(dimension.label, measured.sizes), "ratio", "grows"]
     lines = [head, ["---"] * len(head)]
-    lines += [[row.figure, *row.cells, row.ratio, row.growth] for row in rows(dimension, measured, limit_us)]
+    lines += [[row.figure, *row.cells, row.ratio, row.growth] for row in rows(dimension, measured)]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     bound = textwrap.fill(f"Bound: {dimension.bound}", 120, break_long_words=False, break_on_hyphens=False)
     return f"## {dimension.title}\n\n{table}\n\n{bound}\n"
 
 
-def summary(found: dict[str, Measured], limit_us: float) -> str:
+def summary(found: dict[str, Measured]) -> str:
     """The figure of each dimension that grows most."""
     lines = ["| what grows | what grows most with it | how |", "| --- | --- | --- |"]
     for dimension in DIMENSIONS:
-        if dimension.title in found and (all_rows := rows(dimension, found[dimension.title], limit_us)):
+        if dimension.title in found and (all_rows := rows(dimension, found[dimension.title])):
             worst = max(all_rows, key=lambda row: row.power)
             lines.append(f"| [{dimension.title}](#{_anchor(dimension.title)}) | {worst.figure} | {worst.growth} |")
     return "\n".join(lines) + "\n"
@@ -203,9 +202,8 @@ def page(found: dict[str, Measured], version: str, options: argparse.Namespace) 
         limit=options.limit_seconds,
         finished=FINISHED,
     )
-    limit_us = options.limit_seconds * 1e6
-    sections = [section(d, found[d.title], limit_us) for d in DIMENSIONS if d.title in found]
-    return "\n".join([introduction, summary(found, limit_us), *sections])
+    sections = [section(d, found[d.title]) for d in DIMENSIONS if d.title in found]
+    return "\n".join([introduction, summary(found), *sections])
 
 
 async def main(options: argparse.Namespace) -> None:
@@ -221,10 +219,7 @@ async def main(options: argparse.Namespace) -> None:
                 found[dimension.title] = await measure(dimension, in_use if dimension.in_use else empty, options)
                 print(f"{dimension.title}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
     if options.json:
-        limit_us = options.limit_seconds * 1e6
-        tables = {
-            d.title: [asdict(row) for row in rows(d, found[d.title], limit_us)] for d in DIMENSIONS if d.title in found
-        }
+        tables = {d.title: [asdict(row) for row in rows(d, found[d.title])] for d in DIMENSIONS if d.title in found}
         print(json.dumps(tables, indent=2))
     elif options.write:
         options.write.write_text(page(found, version, options), encoding="utf-8")

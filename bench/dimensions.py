@@ -30,13 +30,20 @@ class Meter:
     backend: Backend
     limit_seconds: float
     costs: dict[str, list[Cost]] = field(default_factory=dict)
+    at_least: dict[str, Cost] = field(default_factory=dict)
+    """What a figure had cost when it was stopped."""
 
     @asynccontextmanager
     async def __call__(self, figure: str, per: int = 1) -> AsyncIterator[None]:
         self.costs.setdefault(figure, [])
         await self.backend.connection.execute(f"set statement_timeout = '{self.limit_seconds}s'")
-        async with self.backend.measured() as cost:
-            yield
+        cost = Cost()
+        try:
+            async with self.backend.measured() as cost:
+                yield
+        except asyncpg.QueryCanceledError:
+            self.at_least[figure] = cost / per
+            raise
         await self.backend.connection.execute("set statement_timeout = 0")
         self.add(figure, cost / per)
 
@@ -191,14 +198,15 @@ async def fan_in(backend: Backend, size: int, meter: Meter) -> None:
         f"case when i <= {size} then 'work' else 'end' end",
         f"select {size + 1}, i from generate_series(1, {size}) i",
     )
-    total = Cost()
+    figure, total = "the ends of all predecessors, 100 at a time", Cost()
     while jobs := await backend.take(CLAIM):
         async with backend.measured() as cost:
             await backend.settle(jobs)
         total += cost
         if total.wall_us > meter.limit_seconds * 1e6:
+            meter.at_least[figure] = total
             raise TimeoutError
-    meter.add("the ends of all predecessors, 100 at a time", total)
+    meter.add(figure, total)
     assert await backend.take(1, ["end"])
 
 
