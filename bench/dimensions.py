@@ -288,21 +288,24 @@ async def distinct_scopes(backend: Backend, size: int, meter: Meter) -> None:
             await backend.settle(jobs)
 
 
-UNPARKED = (
-    "select exists (select from reactor.jobs where scope is not null and state = 'pending' and not parked "
-    "and scope in (select h.scope from reactor.jobs h where h.worker_id is not null and h.scope is not null))"
-)
+UNPARKED = "select exists (select from reactor.jobs where scope is not null and state = 'pending' and not parked)"
+
+
+async def park(backend: Backend) -> Cost:
+    """Claims until every pending job that has a scope is parked. The jobs that were claimed stay running."""
+    total = Cost()
+    while await backend.connection.fetchval(UNPARKED):
+        async with backend.measured() as cost:
+            await backend.claim(CLAIM)
+        total += cost
+    return total
 
 
 async def one_scope(backend: Backend, size: int, meter: Meter) -> None:
     await backend.insert(size, ", scope", ", 'busy'")
     await backend.vacuum(analyze=False)
     holder = await backend.take(1)
-    async with meter("parking all but the first"):
-        for _ in range(100 + size // 10):
-            if not await backend.connection.fetchval(UNPARKED):
-                break
-            await backend.claim(CLAIM)
+    meter.add("parking all but the first", await park(backend))
     await backend.vacuum(analyze=False)
     for _ in range(REPEATS):
         async with meter("the end of the job that holds the scope"):
@@ -314,9 +317,7 @@ async def one_scope(backend: Backend, size: int, meter: Meter) -> None:
 
 async def beside_parked(backend: Backend, size: int, meter: Meter) -> None:
     await backend.insert(size, ", scope, priority", f", 'scope ' || i % {max(1, size // 100)}, -1")
-    for _ in range(100 + size // 10):
-        if not await backend.take(CLAIM) and not await backend.connection.fetchval(UNPARKED):
-            break
+    await park(backend)
     await backend.insert(CLAIM * REPEATS)
     await backend.vacuum(analyze=False)
     await meter.claims()
