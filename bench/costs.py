@@ -94,7 +94,7 @@ def growth(values: dict[int, float]) -> tuple[float, str]:
         name = "linear" if power > 0.75 else "less than linear"
     else:
         name = "**worse**"
-    return power, f"{name} ({power:.1f})"
+    return power, f"{name} ({max(power, 0):.1f})"
 
 
 def in_time(microseconds: float) -> str:
