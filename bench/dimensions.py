@@ -417,21 +417,22 @@ async def dead_worker(backend: Backend, size: int, meter: Meter) -> None:
             pass
 
 
-HTTP_PIPELINE = "a request to the HTTP API has at most 10,000 jobs, 100,000 dependencies and 8 MiB"
+EDGES = "a transaction that inserts more than 100,000 dependencies is refused"
+HTTP = "a request to the HTTP API has at most 10,000 jobs, 100,000 dependencies and 8 MiB"
+ENDS = "An end handles 1,000 dependants; the rest follows in transactions of 1,000 each."
 
 DIMENSIONS = [
     Dimension(
         "A failing chain", "jobs in the chain", (100, 1_000, 10_000), (), failing_chain,
-        f"{HTTP_PIPELINE}; SQL has no limit.",
+        f"{EDGES}. {ENDS}",
     ),
     Dimension(
         "Fan-out of one end", "jobs that wait for one", (100, 1_000, 10_000), (100_000,), fan_out,
-        f"{HTTP_PIPELINE}; SQL has no limit.",
+        f"{EDGES}; further ones may depend on the same job. {ENDS}",
     ),
     Dimension(
         "Fan-in", "jobs that one waits for", (100, 1_000, 10_000), (100_000,), fan_in,
-        "a job submitted over HTTP has at most 10,000 dependencies; SQL has no limit. Workers end at most 500 jobs per "
-        "statement.",
+        f"{EDGES}, and a job gets all of its dependencies in one. Workers end at most 500 jobs per statement.",
     ),
     Dimension(
         "Children of one end", "children", (100, 1_000, 10_000), (100_000,), children,
@@ -439,7 +440,7 @@ DIMENSIONS = [
     ),
     Dimension(
         "Submitting a pipeline", "jobs in the pipeline", (10, 100, 1_000, 10_000), (), submit_pipeline,
-        f"{HTTP_PIPELINE}; SQL has no limit.",
+        f"{EDGES}; {HTTP}.",
     ),
     Dimension(
         "Limited queues", "queues, each with two running and two pending jobs", (1, 10, 100, 1_000), (),
@@ -485,7 +486,7 @@ DIMENSIONS = [
     ),
     Dimension(
         "Pruning", "jobs in one pipeline", (100, 1_000, 10_000), (100_000,), prune_pipelines,
-        "a transaction reads 1,000 jobs, and removes their pipelines whole.", shows_wal=True, in_use=False,
+        "a transaction reads or removes about 1,000 jobs.", shows_wal=True, in_use=False,
     ),
     Dimension(
         "Idempotency keys", "jobs with a key", (1_000, 10_000, 100_000), (), keyed_inserts,
