@@ -210,7 +210,7 @@ async def main(options: argparse.Namespace) -> None:
     found = {}
     with server(options.server) as url:
         async with connect(url, name="bench") as connection:
-            version = ".".join(map(str, connection.get_server_version()[:2]))
+            version = (await connection.fetchval("show server_version")).split()[0]
         async with Schema(url) as empty, Schema(url, finished=FINISHED) as in_use:
             for dimension in DIMENSIONS:
                 if not any(word in dimension.title.lower() for word in options.only or [""]):
