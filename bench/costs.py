@@ -146,7 +146,7 @@ def _row(figure: str, measured: Measured, shown: dict[int, str], values: dict[in
         power, name = max((power, name), growth(values | {size: cost.cpu_us}))
     first, *_, last = [*values.values()] * 2
     ratio = max(last, 1) / max(first, 1)
-    return Row(figure, cells, f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.2g}", power, name)
+    return Row(figure, cells, f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.2g}", power, name)
 
 
 def section(dimension: Dimension, measured: Measured) -> str:
