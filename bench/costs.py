@@ -66,6 +66,7 @@ async def measure(dimension: Dimension, schema: Schema, options: argparse.Namesp
                 except AssertionError as error:
                     # The page is written all the same, and shows it.
                     measured.stopped[size] = f"wrong: {error}"
+                    meter.costs = {figure: [] for figure in meter.costs}
                     print(f"{dimension.title}, {size:,}: {error}", file=sys.stderr, flush=True)
                 except asyncpg.PostgresError as error:
                     measured.stopped[size] = f"refused: {error}"
@@ -144,6 +145,8 @@ def _row(figure: str, measured: Measured, shown: dict[int, str], values: dict[in
     if figure in measured.at_least:
         size, cost = measured.at_least[figure]
         power, name = max((power, name), growth(values | {size: cost.cpu_us}))
+    if reason.startswith("wrong"):
+        power, name = math.inf, "**wrong**"
     first, *_, last = [*values.values()] * 2
     ratio = max(last, 1) / max(first, 1)
     return Row(figure, cells, f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.2g}", power, name)
