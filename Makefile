@@ -29,7 +29,7 @@ help:
 	@echo 'make clients  install the client libraries of other languages, and test each of them (CLIENTS=python,node: these)'
 	@echo 'make chaos    kill pods 200 times while pipelines run, and race 1,000 fan-ins (about 5 minutes)'
 	@echo 'make stress   run everything that the SQL core does at once, and check it against a model (SECONDS=60 SEED=7 PG=15)'
-	@echo 'make bench    measure inserts, claims, drains and streams (about 15 minutes on an idle machine)'
+	@echo 'make bench    measure inserts, claims, drains, streams and growing costs, and write docs/costs.md (about 25 minutes)'
 	@echo 'make screenshots   create docs/images from a real run (needs Chromium)'
 	@echo 'make format   fix formatting and import order'
 	@echo 'make migration NAME=add_x   create a revision from the changes in sql/schema (without NAME: rewrite 0001)'
@@ -106,6 +106,9 @@ bench: venv
 	@$(IN) bench/pipelines.py
 	@$(IN) bench/drain.py
 	@$(IN) bench/streams.py
+	@$(IN) bench/core.py
+	@$(IN) bench/core.py --durable --only lone
+	@$(IN) bench/costs.py --full --write
 
 screenshots: venv
 	@$(IN) -m tests.page.screenshots

@@ -4,6 +4,7 @@ Used by core.py and costs.py. CPU time is the kernel's own account of the proces
 nanoseconds), so that other load on the machine affects it little.
 """
 
+import asyncio
 import re
 import shutil
 import tempfile
@@ -19,7 +20,9 @@ import asyncpg
 
 from reactor.database.connection import Connection, connect, with_database
 from reactor.embedded import start_embedded
+from reactor.job import Job
 from reactor.testing import server_for_tests
+from reactor.worker.marks import Marks
 
 HERE = Path(__file__).resolve().parent.parent
 JOB_TYPE = "work"
@@ -60,9 +63,11 @@ class Cost:
 class Schema:
     """A template database with the schema of one checkout, and clones of it."""
 
-    def __init__(self, server_url: str, tree: Path = HERE) -> None:
+    def __init__(self, server_url: str, tree: Path = HERE, *, finished: int = 0) -> None:
+        """`finished`: the number of finished jobs in each database, which its statistics describe."""
         self._server_url = server_url
         self._tree = tree
+        self._finished = finished
         self._name = f"reactor_bench_{uuid4().hex[:12]}"
         self._made = 0
 
@@ -73,6 +78,12 @@ class Schema:
             await connection.execute((self._tree / "migrations" / "prepare.sql").read_text())
             await connection.execute("set role reactor_owner")
             await connection.execute(_with_includes(self._tree / "sql" / "schema" / "schema.sql"))
+        if self._finished:
+            async with open_backend(with_database(self._server_url, self._name)) as backend:
+                await backend.insert(1)
+                await backend.run(1, 1)
+                await backend.copy(1, self._finished - 1)
+                await backend.vacuum()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -120,12 +131,14 @@ class Backend:
         self._worker_id = uuid4()
         self._claim = ""
         self._settle = ""
+        self._marks = Marks()
+        self._again = False
         self._pid = 0
 
     async def prepare(self) -> None:
         self._pid = await self.connection.fetchval("select pg_backend_pid()")
         await self.connection.execute("set synchronous_commit = on")
-        self._claim = await self._call("claim", ["worker_id", "batch", "queues", "types", "quotas"])
+        self._claim = await self._call("claim", ["worker_id", "batch", "queues", "types", "quotas", "marks"])
         self._settle = await self._call("settle", ["ids", "attempt_ids", "outcomes", "errors"])
         await self.connection.execute(
             "insert into reactor.workers (id, pod, job_types, capacity, lease_until) "
@@ -159,8 +172,10 @@ class Backend:
         cost = Cost()
         start = await self.wal_end()
         started, cpu = time.perf_counter(), self._cpu_us()
-        yield cost
-        cost.cpu_us, cost.wall_us = self._cpu_us() - cpu, (time.perf_counter() - started) * 1e6
+        try:
+            yield cost
+        finally:
+            cost.cpu_us, cost.wall_us = self._cpu_us() - cpu, (time.perf_counter() - started) * 1e6
         cost.wal_bytes = await self.wal_end() - start
 
     async def cost(self, statement: str, *arguments: object) -> Cost:
@@ -174,7 +189,19 @@ class Backend:
     async def claim(
         self, batch: int, types: Sequence[str] = (JOB_TYPE,), queues: Sequence[str] | None = ("default",)
     ) -> list[asyncpg.Record]:
-        return await self.connection.fetch(self._claim, self._worker_id, batch, queues, types, [3] * len(types))
+        """One claim. Like a worker, it starts where the last one did while walking there from the beginning is slow."""
+        arguments = [self._worker_id, batch, queues, types, [3] * len(types)]
+        if "marks =>" not in self._claim:
+            return await self.connection.fetch(self._claim, *arguments)
+        started = time.monotonic()
+        marks = self._marks.next(started)
+        jobs = await self.connection.fetch(self._claim, *arguments, marks)
+        # A last row without an id says that the claim may have left some.
+        last = jobs.pop() if jobs and jobs[-1]["id"] is None else None
+        self._again = last is not None and last["job_type"] == "again"
+        found = [Job(*job) for job in jobs]
+        self._marks.claimed(found, limit=batch, used=marks is not None, started=started, ended=time.monotonic())
+        return jobs
 
     async def settle(self, jobs: Sequence[asyncpg.Record], outcome: str = "completed") -> None:
         held = sorted((job["id"], job["attempt_id"]) for job in jobs)
@@ -210,15 +237,20 @@ class Backend:
     ) -> list[asyncpg.Record]:
         """Claims this many jobs, as a worker does: again, when a claim returned only some of them."""
         taken = await self.claim(count, types, queues)
-        while len(taken) < count and (more := await self.claim(count - len(taken), types, queues)):
+        while len(taken) < count and ((more := await self.claim(count - len(taken), types, queues)) or self._again):
             taken += more
         return taken
 
+    def forget_marks(self) -> None:
+        """The next claim starts at the beginning."""
+        self._marks = Marks()
+
     async def finish_ends(self) -> None:
         """Large consequences of an end happen in transactions of their own, which pods run; here this session does."""
-        if await self.connection.fetchval("select to_regclass('reactor.unresolved') is not null"):
-            while await self.connection.fetchval("select exists (select from reactor.unresolved)"):
-                await self.connection.execute("select reactor.resolve_more(1000)", timeout=3600)
+        if await self.connection.fetchval("select to_regproc('reactor.resolve_more') is not null"):
+            more = "select next_in_seconds from reactor.resolve_more(1000)"
+            while (pause := await self.connection.fetchval(more, timeout=3600)) is not None:
+                await asyncio.sleep(pause)
 
     async def insert(self, count: int, columns: str = "", values: str = "", job_type: str = f"'{JOB_TYPE}'") -> None:
         """Inserts jobs as a producer does; `columns` and `values` of the series `i` start with a comma."""
@@ -244,8 +276,8 @@ class Backend:
         )
         await self.connection.execute("set session_replication_role = origin")
 
-    async def vacuum(self) -> None:
-        await self.connection.execute("vacuum analyze", timeout=3600)
+    async def vacuum(self, *, analyze: bool = True) -> None:
+        await self.connection.execute("vacuum analyze" if analyze else "vacuum", timeout=3600)
 
 
 @asynccontextmanager

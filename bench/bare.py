@@ -18,7 +18,9 @@ Batch = list[asyncpg.Record]
 
 
 async def claim(connection: Connection, worker: Worker) -> Batch:
-    return await connection.fetch(statements.CLAIM, worker.id, worker.capacity, None, ["noop"], [None])
+    records = await connection.fetch(statements.CLAIM, worker.id, worker.capacity, None, ["noop"], [None], None)
+    # A last row without an id says that there may be more.
+    return [record for record in records if record["id"] is not None]
 
 
 async def settle(connection: Connection, batch: Batch) -> None:

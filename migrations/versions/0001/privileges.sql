@@ -39,7 +39,8 @@ grant select, insert on reactor.archive to reactor_worker;
 grant select, insert (who, what, target, came_from, details) on reactor.audit to reactor_worker;
 grant execute on function
     reactor.chain,
-    reactor.claim, reactor.claim_job, reactor.closed_queues, reactor.ready_kinds, reactor.free_capacity, reactor.share_batch,
+    reactor.claim, reactor.claim_job, reactor.closed_queues, reactor.ready_kinds, reactor.free_capacity,
+    reactor.share_batch,
     reactor.forget_claims, reactor.start_attempts, reactor.take_scopes, reactor.settle, reactor.refund,
     reactor.scope_bucket, reactor.lock_scopes, reactor.unpark, reactor.free_scopes, reactor.free_more_scopes,
     reactor.notify_jobs,
