@@ -138,7 +138,7 @@ async def test_a_sequence_number_as_cursor_would_lose_late_commits(database: str
     await connection.execute("alter table reactor.jobs add column ticket bigint")
     await connection.execute(
         "create function number_it() returns trigger language plpgsql as"
-        " $$ begin new.ticket := nextval('ticket'); return new; end $$"
+        " $$ begin new.ticket := nextval('public.ticket'); return new; end $$"
     )
     await connection.execute(
         "create trigger number_it before insert or update on reactor.jobs for each row execute function number_it()"

@@ -157,11 +157,12 @@ begin
         order by p.priority, p.id limit 1
     ) h;
     if leaders is not null and not leaders <@ ids then
-        -- Other claims may have locked the rows of leaders that are not among the caller's.
+        -- Other transactions may have locked the leaders that are not among the caller's, or changed them.
         leaders := array(
             select l.id from unnest(leaders) with ordinality w (id, n)
             left join (
-                select j.id from reactor.jobs j where j.id = any (leaders) for no key update skip locked) l using (id)
+                select j.id from reactor.jobs j
+                where j.id = any (leaders) and j.phase in ('ready', 'parked') for no key update skip locked) l using (id)
             order by w.n);
         undecided := undecided || array(
             select l.scope from unnest(leads, leaders) l (scope, id) where l.id is null);
