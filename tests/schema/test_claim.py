@@ -454,3 +454,42 @@ async def _reads(connection: Connection) -> dict[str, int]:
         "select 'table', seq_scan from pg_stat_user_tables where relname = 'jobs' and schemaname = 'reactor'"
     )
     return {row["name"]: row["reads"] for row in rows}
+
+
+async def test_a_claim_over_many_kinds_reads_little_more_than_it_takes(connection: Connection) -> None:
+    """One entry per queue and type, and not a whole batch of each."""
+    types = [f"type {n}" for n in range(100)]
+    worker = Worker("pod-1", dict.fromkeys(types, 3))
+    await register_worker(connection, worker, 600)
+    await connection.execute(
+        "insert into reactor.jobs (job_type, queue) select 'type ' || t, 'queue ' || q "
+        "from generate_series(1, 50) n, generate_series(0, 99) t, generate_series(0, 4) q order by n, t, q"
+    )
+    read = "select pg_stat_get_xact_tuples_returned('reactor.jobs_ready'::regclass)"
+    async with connection.transaction():
+        before = await connection.fetchval(read)
+        jobs = await claim(connection, worker, 100)
+        entries = await connection.fetchval(read) - before
+    first = await connection.fetchval("select min(id) from reactor.jobs")
+    assert sorted(job.id for job in jobs) == list(range(first, first + 100))
+    assert entries < 500 + 10 * 100
+
+
+async def test_priority_comes_first_over_all_kinds(connection: Connection) -> None:
+    """Also where one kind has most of the urgent jobs."""
+    worker = Worker("pod-1", {"a": 3, "b": 3, "c": 3})
+    await register_worker(connection, worker, 600)
+    for job_type in ("a", "b", "c"):
+        await submit_many(connection, [NewJob(job_type=job_type)] * 30)
+    urgent = [await insert(connection, job_type="c", priority=-1) for _ in range(20)]
+    assert sorted(job.id for job in await claim(connection, worker, 20)) == urgent
+
+
+async def test_full_queues_do_not_hide_other_queues(connection: Connection, worker: Worker) -> None:
+    """However many there are, and however old their jobs."""
+    await connection.execute(
+        "insert into reactor.queues (name, max_running) select 'full ' || n, 0 from generate_series(1, 150) n; "
+        "insert into reactor.jobs (job_type, queue) select 'work', 'full ' || n from generate_series(1, 150) n"
+    )
+    free = await insert(connection)
+    assert [job.id for job in await claim(connection, worker, 10)] == [free]

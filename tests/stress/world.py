@@ -38,6 +38,18 @@ FEATURES = {
 }
 """Each may be on or off in a round. Rounds with few of them find what the others hide, such as a lost wake-up."""
 
+FOCUSED = (
+    # Scopes that are taken, parked and freed while their holders are cancelled, abandoned or lost.
+    ("scoped", "cancel", "abandoned", "deaths", "shutdowns", "retry", "recover"),
+    ("scoped", "priorities", "delayed", "errors", "snoozes", "cancel"),
+    # Dependants that are released, cancelled and restored from several sides.
+    ("chains", "diamonds", "fan-ins", "fan-outs", "late dependants", "failures", "partials", "cancel", "retry"),
+    ("fan-ins", "fan-outs", "scoped", "children", "transactions", "cancel", "deaths", "prune"),
+    # Keys and exclusive scopes that are released and taken again.
+    ("keyed", "exclusive", "scoped", "rollbacks", "savepoints", "cancel", "retry"),
+)
+"""Races that random mixes rarely reach: rounds with these features only, each often used."""
+
 
 @dataclass(frozen=True)
 class Mix:
@@ -69,7 +81,9 @@ class Mix:
 
 
 def draw_mix(chance: random.Random, only: Collection[str] = ()) -> Mix:
-    """`only`: these features and no others."""
+    """`only`: these features and no others. Without them, half of the rounds are focused."""
+    if not only and chance.random() < 0.5:
+        return _draw_focused(chance)
     share, weights = chance.choice((0.2, 0.6, 0.9)), chance.choice(((0.05, 0.2, 0.5), (0.5, 0.9)))
     drawn = {
         feature: chance.choice(weights) if chance.random() < share else 0.0
@@ -86,6 +100,18 @@ def draw_mix(chance: random.Random, only: Collection[str] = ()) -> Mix:
         batch=chance.choice((1, 10, 100)),
         pause_seconds=chance.choice((0.0, 0.0, 0.003, 0.003, 0.03, 2.0)),
         backlog=chance.choice((50, 200, 800)),
+    )
+
+
+def _draw_focused(chance: random.Random) -> Mix:
+    features = chance.choice(FOCUSED)
+    return Mix(
+        weights={name: 0.5 if name in features else 0.0 for names in FEATURES.values() for name in names},
+        kinds=1,
+        scopes=chance.choice((1, 10)),
+        batch=chance.choice((1, 10, 100)),
+        pause_seconds=0.0,
+        backlog=chance.choice((200, 1000)),
     )
 
 

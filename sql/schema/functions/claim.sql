@@ -239,8 +239,8 @@ begin
     into pod, has_freed_scopes, has_unresolved, has_queues, only_queue, only_type, is_only_kind
     from reactor.workers w
     left join lateral (
-        select j.queue, j.job_type from reactor.jobs j where j.phase = 'ready'
-        order by j.queue, j.job_type limit 1) first on claim.marks is null
+        select j.queue, j.job_type from reactor.jobs j where j.phase = 'ready' and claim.marks is null
+        order by j.queue, j.job_type limit 1) first on true
     where w.id = claim.worker_id and w.ended_at is null and w.lease_until > clock_timestamp()
         and not (select s.draining from reactor.settings s);
     if not found then
