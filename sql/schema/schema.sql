@@ -4,10 +4,10 @@
 -- Tables. A row in `jobs` is a job; `dependencies` are the edges of pipelines, `unresolved` what is left to do for
 -- those of ended jobs, `connecting` notes transactions that insert some. `steps` are the units of work inside a job,
 -- `attempts` the attempts that ended without finishing their job. `workers` has a row per worker process with its
--- lease, `claims` a row per claim with the jobs that its worker may hold. `queues` has a row per queue that is paused or
--- limited, `scope_locks` the rows that scopes are locked by, `freed_scopes` scopes whose jobs are still to be unparked,
--- `settings` one row of cluster-wide settings. `schedules` insert jobs, `archive` keeps pruned ones, `audit` records
--- what operators do.
+-- lease, `claims` a row per claim with the jobs that its worker may hold. `queues` has a row per queue that is paused
+-- or limited, `scope_locks` the rows that scopes are locked by, `freed_scopes` scopes whose jobs are still to be
+-- unparked, `settings` one row of cluster-wide settings. `schedules` insert jobs, `archive` keeps pruned ones, `audit`
+-- records what operators do.
 --
 -- State machine. waiting -> pending -> running -> completed, partial, failed or cancelled. An insert makes a job
 -- pending, or waiting if its transaction also inserts dependencies (connect_dependencies). claim makes pending jobs
@@ -26,8 +26,8 @@
 -- Doorbell. A notification only wakes: it has no payload, and receivers read the tables. A sequence holds the time of
 -- the last notification, so that a storm of commits notifies once in 10 ms (notify).
 --
--- Phases. Indexes know of a job what `phase` says, and a completion does not change it (phase). Claims walk the index of
--- ready jobs; jobs that can't run yet are outside it: scheduled (until promote_due), waiting, or parked behind another
+-- Phases. Indexes know of a job what `phase` says, and a completion does not change it (phase). Claims walk the index
+-- of ready jobs; jobs that can't run yet are outside it: scheduled (until promote_due), waiting, or parked behind another
 -- job of their scope (scopes).
 --
 -- Streams. `changed_xid` holds the transaction that last wrote a row. Together with the reader's snapshot it identifies
