@@ -27,8 +27,8 @@
 -- the last notification, so that a storm of commits notifies once in 10 ms (notify).
 --
 -- Phases. Indexes know of a job what `phase` says, and a completion does not change it (phase). Claims walk the index
--- of ready jobs; jobs that can't run yet are outside it: scheduled (until promote_due), waiting, or parked behind another
--- job of their scope (scopes).
+-- of ready jobs; jobs that can't run yet are outside it: scheduled (until promote_due), waiting, or parked behind
+-- another job of their scope (scopes).
 --
 -- Streams. `changed_xid` holds the transaction that last wrote a row. Together with the reader's snapshot it identifies
 -- the rows that the reader has not seen (change_tracking).

@@ -162,7 +162,8 @@ begin
             select l.id from unnest(leaders) with ordinality w (id, n)
             left join (
                 select j.id from reactor.jobs j
-                where j.id = any (leaders) and j.phase in ('ready', 'parked') for no key update skip locked) l using (id)
+                where j.id = any (leaders) and j.phase in ('ready', 'parked')
+                for no key update skip locked) l using (id)
             order by w.n);
         undecided := undecided || array(
             select l.scope from unnest(leads, leaders) l (scope, id) where l.id is null);
