@@ -137,7 +137,7 @@ async def test_a_sequence_number_as_cursor_would_lose_late_commits(database: str
     await connection.execute("create sequence ticket")
     await connection.execute("alter table reactor.jobs add column ticket bigint")
     await connection.execute(
-        "create function number_it() returns trigger language plpgsql as"
+        "create function number_it() returns trigger language plpgsql security definer as"
         " $$ begin new.ticket := nextval('public.ticket'); return new; end $$"
     )
     await connection.execute(

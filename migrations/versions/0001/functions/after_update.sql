@@ -51,8 +51,11 @@ begin
         end if;
         -- Edges of older jobs are not looked at: while an old snapshot is open, there may be many dead ones.
         if exists (select from reactor.dependencies d where d.depends_on >= first_ended and not d.resolved) then
+            -- Not those that ended before: what their dependants needed is known.
             select array_agg(u.id) into ended from updated u
-            where u.state in ('completed', 'partial', 'failed', 'cancelled');
+            where u.state in ('completed', 'partial', 'failed', 'cancelled')
+                and (u.finished_at is null or u.finished_at >= transaction_timestamp()
+                    or u.changed_xid <> txid_current());
         end if;
         -- A limited queue has capacity again.
         runnable := runnable or exists (
