@@ -18,7 +18,7 @@ Batch = list[asyncpg.Record]
 
 
 async def claim(connection: Connection, worker: Worker) -> Batch:
-    records = await connection.fetch(statements.CLAIM, worker.id, worker.capacity, None, ["noop"], [None], None)
+    records = await connection.fetch(statements.CLAIM, worker.id, worker.capacity, None, ["noop"], [None], None, None)
     # A last row without an id says that there may be more.
     return [record for record in records if record["id"] is not None]
 

@@ -6,6 +6,7 @@ from reactor.client.wait import Finished, wait
 from reactor.errors import ReactorError
 from reactor.handlers.backoff import exponential, fixed
 from reactor.handlers.context import Context, chain_job
+from reactor.handlers.limits import Limit
 from reactor.handlers.registry import Registry, around, get_handler, lifespan, register, schedule
 from reactor.handlers.steps import Step, Summary
 from reactor.handlers.sync_context import SyncContext
@@ -27,6 +28,7 @@ __all__ = [
     "Job",
     "JobOptions",
     "JobState",
+    "Limit",
     "NewJob",
     "Partial",
     "Pipeline",

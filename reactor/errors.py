@@ -131,6 +131,16 @@ class ScheduleTwice(ScheduleInvalid):
         super().__init__(name, "two schedules have this name", "Rename or remove one of them.")
 
 
+class LimitInvalid(ReactorError):
+    def __init__(self, why: str, remedy: str) -> None:
+        super().__init__(f"The limit can't be used: {why}.", remedy)
+
+
+class LimitUnknown(ReactorError):
+    def __init__(self, key: str) -> None:
+        super().__init__(f"There is no limit of {key}.", "`reactor limits` lists them.")
+
+
 class ScheduleUnknown(ReactorError):
     def __init__(self, name: str, known: Sequence[str]) -> None:
         super().__init__(f"There is no schedule {name!r}.", f"Existing schedules: {', '.join(known) or 'none'}.")

@@ -94,7 +94,9 @@ class Settings(BaseModel):
     )
     pod_id: str = Field(default_factory=socket.gethostname, min_length=1, max_length=200, description="this pod's name")
     concurrency: int = Field(10, ge=1, le=10_000, description="jobs that a worker process runs at the same time")
-    queues: Names = Field((), description="queues to work on, comma-separated; empty = all queues")
+    queues: Names = Field(
+        (), description="queues to work on, comma-separated, each with its slots if limited (a,b:2); empty = all queues"
+    )
     host: str = Field("127.0.0.1", description="address that the HTTP server binds to")
     port: int = Field(8080, ge=0, le=65535, description="port of the HTTP server; 0 = any free port")
     health_host: str = Field("127.0.0.1", description="address that a pod serves health checks on")

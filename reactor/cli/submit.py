@@ -93,6 +93,7 @@ def read_timeout(value: str) -> float:
 @click.option("--tag", "tags", multiple=True, help="Tag for searching; may be repeated.")
 @click.option("--scope", help="What the job computes; at most one job per scope runs at a time.")
 @click.option("--exclusive", is_flag=True, help="Refuse the job while its scope has an unfinished exclusive job.")
+@click.option("--lane", help="On whose behalf, e.g. customer=17; lanes take turns.")
 @click.option("--key", "idempotency_key", help="Idempotency key: the same type and key within 24 h is the same job.")
 @click.option("--pipeline", "pipeline_id", type=click.UUID, help="Pipeline to add the job to.  [default: a new one]")
 @json_option

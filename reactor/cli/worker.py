@@ -23,7 +23,11 @@ log = get_logger(__name__)
 
 @click.command()
 @click.option("--app", required=True, metavar="MODULE", help="Module that registers the handlers.")
-@click.option("--queues", metavar="A,B", help="Claim from these queues only.  [REACTOR_QUEUES, default: all]")
+@click.option(
+    "--queues",
+    metavar="A,B:2",
+    help="Claim from these queues only; at most 2 jobs of B at the same time.  [REACTOR_QUEUES, default: all]",
+)
 @click.option(
     "--concurrency", type=int, help="Jobs that each process runs at the same time.  [REACTOR_CONCURRENCY, default: 10]"
 )

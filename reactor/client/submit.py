@@ -28,6 +28,7 @@ class NewJob:
     scope: str | None = None
     exclusive: bool = False
     idempotency_key: str | None = None
+    lane: str | None = None
 
 
 class JobOptions(TypedDict, total=False):
@@ -46,6 +47,7 @@ class JobOptions(TypedDict, total=False):
     scope: str | None
     exclusive: bool
     idempotency_key: str | None
+    lane: str | None
 
 
 class Submitted(NamedTuple):

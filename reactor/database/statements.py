@@ -63,6 +63,7 @@ RETIRE_WORKER: Final = _load("lifecycle/retire_worker")
 
 # handlers: what handlers read
 UPSTREAM: Final = _load("handlers/upstream")
+DECLARE_LIMITS: Final = _load("handlers/declare_limits")
 
 # worker: the process that runs handlers
 PROMOTE_DUE: Final = _load("worker/promote_due")
@@ -75,6 +76,7 @@ NEXT_LEASE: Final = _load("pod/next_lease")
 DELETE_ENDED_WORKERS: Final = _load("pod/delete_ended_workers")
 FORGET_CLAIMS: Final = _load("pod/forget_claims")
 UNPARK_SCOPES: Final = _load("pod/unpark_scopes")
+REPAIR_LINES: Final = _load("pod/repair_lines")
 RESOLVE_MORE: Final = _load("pod/resolve_more")
 REPAIR_WAITING: Final = _load("pod/repair_waiting")
 CRASHED_BEFORE: Final = _load("lifecycle/crashed_before")
@@ -100,6 +102,9 @@ PRUNE: Final = _load("operate/prune")
 LIST_SCHEDULES: Final = _load("operate/list_schedules")
 ENABLE_SCHEDULE: Final = _load("operate/enable_schedule")
 REMOVE_SCHEDULE: Final = _load("operate/remove_schedule")
+LIST_LIMITS: Final = _load("operate/list_limits")
+SET_LIMIT: Final = _load("operate/set_limit")
+REMOVE_LIMIT: Final = _load("operate/remove_limit")
 
 # queries: read-only questions
 LIST_JOBS: Final = _load("queries/list_jobs")

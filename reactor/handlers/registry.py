@@ -4,7 +4,7 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, fields
 from datetime import timedelta
@@ -14,6 +14,7 @@ from typing import Any, TypeVar, Unpack
 from reactor.errors import AppInvalid, HandlerInvalid, HandlerTwice, HandlerUnknown, ScheduleInvalid, ScheduleTwice
 from reactor.handlers import builtin
 from reactor.handlers.backoff import Backoff, exponential, fixed
+from reactor.handlers.limits import Limit
 from reactor.handlers.services import Around
 from reactor.handlers.signature import arguments_of
 from reactor.job import Job
@@ -36,6 +37,7 @@ class Handler:
     max_attempts: int | None
     timeout_seconds: float | None
     backoff: Backoff
+    limits: tuple[Limit, ...]
 
     @property
     def name(self) -> str:
@@ -60,11 +62,14 @@ class Registry:
         max_attempts: int | None = None,
         timeout_seconds: float | None = None,
         backoff: Backoff | float | timedelta | None = None,
+        limit: Limit | Sequence[Limit] = (),
     ) -> Callable[[Function], Function]:
         """The decorated function handles jobs of this type: an `async def`, or a `def`, which runs in a thread.
 
         `max_attempts` and `timeout_seconds` apply to jobs whose row does not set its own. `backoff`: seconds between
-        attempts, or a function of the attempt's number and its error; the default grows from 1 s to an hour.
+        attempts, or a function of the attempt's number and its error; the default grows from 1 s to an hour. `limit`:
+        how many jobs of this type may run or start over all pods; worker processes write it to the table when they
+        start, and an operator may change it there.
         """
 
         if not isinstance(job_type, str):
@@ -83,6 +88,7 @@ class Registry:
                 max_attempts,
                 timeout_seconds,
                 _DEFAULT_BACKOFF if backoff is None else backoff if callable(backoff) else fixed(backoff),
+                (limit,) if isinstance(limit, Limit) else tuple(limit),
             )
             return function
 
@@ -139,6 +145,11 @@ class Registry:
     def job_types(self) -> dict[str, int | None]:
         """Each type, with the attempts that its handler registered."""
         return {job_type: handler.max_attempts for job_type, handler in self._handlers.items()}
+
+    @property
+    def limits(self) -> dict[str, tuple[Limit, ...]]:
+        """By job type."""
+        return {job_type: handler.limits for job_type, handler in self._handlers.items() if handler.limits}
 
     @asynccontextmanager
     async def resources(self) -> AsyncIterator[dict[str, Any]]:

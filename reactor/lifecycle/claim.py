@@ -1,6 +1,7 @@
 """Claims due jobs for a worker, each at most once."""
 
 import json
+from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
@@ -20,11 +21,15 @@ class Again(Enum):
     NOW = "again"
     LATER = "later"
     """When other transactions have ended: they have locked something."""
+    LIMITED = "limited"
+    """When a limit allows more."""
 
 
 class Claimed(NamedTuple):
     jobs: list[Job]
     again: Again | None
+    opens_in: float | None = None
+    """In how many seconds a limit allows more."""
 
 
 async def claim(connection: Connection, worker: Worker, limit: int) -> list[Job]:
@@ -32,13 +37,16 @@ async def claim(connection: Connection, worker: Worker, limit: int) -> list[Job]
     jobs: list[Job] = []
     again: Again | None = Again.NOW
     while again is Again.NOW and len(jobs) < limit:
-        claimed, again = await claim_once(connection, worker, limit - len(jobs))
+        claimed, again, _ = await claim_once(connection, worker, limit - len(jobs))
         jobs += claimed
     return jobs
 
 
-async def claim_once(connection: Connection, worker: Worker, limit: int, marks: str | None = None) -> Claimed:
-    """A part of them, by a single statement. `marks`: where to start, as reactor.claim takes them."""
+async def claim_once(
+    connection: Connection, worker: Worker, limit: int, marks: str | None = None, free: Mapping[str, int] | None = None
+) -> Claimed:
+    """A part of them, by a single statement. `marks`: where to start, as reactor.claim takes them. `free`: how many
+    jobs of these queues at most; of others, any number."""
     records = await connection.fetch(
         statements.CLAIM,
         worker.id,
@@ -47,9 +55,13 @@ async def claim_once(connection: Connection, worker: Worker, limit: int, marks: 
         list(worker.job_types),
         list(worker.job_types.values()),
         marks,
+        [max(0, free[queue]) if queue in free else None for queue in worker.queues] if free else None,
     )
-    again = Again(records.pop()["job_type"]) if records and records[-1][0] is None else None
-    return Claimed(await _readable(connection, records), again)
+    again, opens_in = None, None
+    if records and records[-1][0] is None:
+        last = records.pop()
+        again, opens_in = Again(last["job_type"]), last["timeout_seconds"]
+    return Claimed(await _readable(connection, records), again, opens_in)
 
 
 async def _readable(connection: Connection, records: list[asyncpg.Record]) -> list[Job]:

@@ -1,6 +1,7 @@
 """A worker process's lease: taken when it starts, renewed by heartbeats, given back when it ends."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID, uuid4
 
@@ -19,6 +20,19 @@ class Worker:
     """Empty: all."""
     capacity: int = 1
     id: UUID = field(default_factory=uuid4)
+    slots: Mapping[str, int] = field(default_factory=dict)
+    """The number of its slots that jobs of a queue may take; queues without an entry may take all of them."""
+
+
+def split_slots(queues: Iterable[str]) -> tuple[tuple[str, ...], dict[str, int]]:
+    """The names of queues that may be followed by a colon and a number of slots, and these numbers."""
+    names, slots = [], {}
+    for queue in queues:
+        found = re.fullmatch(r"(?P<name>.+):(?P<slots>[1-9][0-9]{0,4})", queue)
+        names.append(found["name"] if found else queue)
+        if found:
+            slots[found["name"]] = int(found["slots"])
+    return tuple(names), slots
 
 
 async def register_worker(connection: Connection, worker: Worker, lease_seconds: float) -> None:

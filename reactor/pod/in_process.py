@@ -18,9 +18,10 @@ from reactor.database.reconnecting import ReconnectingConnection
 from reactor.database.revision import check_revision
 from reactor.errors import AppInvalid, SettingsInvalid
 from reactor.handlers import registry as registries
+from reactor.handlers.limits import declare_limits
 from reactor.handlers.registry import Registry
 from reactor.job import JobState
-from reactor.lifecycle.lease import Worker, register_worker
+from reactor.lifecycle.lease import Worker, register_worker, split_slots
 from reactor.lifecycle.release import after_shutdown
 from reactor.log import get_logger
 from reactor.pod.heartbeat import Heartbeat
@@ -68,7 +69,7 @@ class Reactor:
         self._heartbeat_seconds = heartbeat_seconds
         self._grace_seconds = grace_seconds
         self._pod = pod or os.environ.get("REACTOR_POD_ID") or os.environ.get("HOSTNAME") or socket.gethostname()
-        self._queues = tuple(queues)
+        self._queues, self._queue_slots = split_slots(queues)
         self._concurrency = concurrency
         self._options = WorkerOptions(url, listen_url or url, poll_seconds, heartbeat_seconds)
         self._running_attempts = RunningAttempts(concurrency)
@@ -101,6 +102,7 @@ class Reactor:
             self._options = replace(self._options, prepares=not await is_pooled(connection))
             self._claim_loop = await self._register(connection)
             await declare(connection, self._registry.schedules)
+            await declare_limits(connection, self._registry.limits)
         self._loop = asyncio.get_running_loop()
         heartbeat = Heartbeat(
             self._url, self._pod, self._lease_seconds, self._heartbeat_seconds, self._on_lease_lost, self._summary
@@ -158,7 +160,7 @@ class Reactor:
         await connection.close()
 
     async def _register(self, connection: Connection) -> ClaimLoop:
-        worker = Worker(self._pod, self._registry.job_types, self._queues, self._concurrency)
+        worker = Worker(self._pod, self._registry.job_types, self._queues, self._concurrency, slots=self._queue_slots)
         await register_worker(connection, worker, self._lease_seconds)
         return ClaimLoop(self._options, self._registry, worker, self._running_attempts)
 

@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 from reactor.concurrency import first_of
 from reactor.database.retry import Backoff, RetryPolicy
 from reactor.errors import ReactorError, WorkerNotStarted, first_error
-from reactor.lifecycle.lease import Worker
+from reactor.lifecycle.lease import Worker, split_slots
 from reactor.lifecycle.release import after_crash, after_shutdown
 from reactor.log import get_logger
 from reactor.pod.heartbeat import Heartbeat
@@ -167,7 +167,7 @@ class Supervisor:
         suspects = await self._recovery.retry(
             lambda c: after_crash(c, process.worker_id, process.started, process.causes, process.why)
         )
-        worker = Worker(self._options.pod, self._job_types, self._options.queues, 1)
+        worker = Worker(self._options.pod, self._job_types, split_slots(self._options.queues)[0], 1)
         if suspects and await self._quarantine.admit(worker, suspects, process.why):
             self._tasks.create_task(self._quarantine.run(worker))
         await self._release_stragglers(process)

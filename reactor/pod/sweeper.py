@@ -75,5 +75,8 @@ async def _keep_house(connection: Connection) -> None:
     stuck = [record["id"] for record in await connection.fetch(statements.REPAIR_WAITING, _BATCH)]
     if stuck:
         log.error("jobs waited for nothing", jobs=stuck)
+    repaired = await connection.fetchrow(statements.REPAIR_LINES)
+    if repaired and any(repaired):
+        log.error("lanes or limits were repaired", lines=repaired["announced"], places=repaired["freed"])
     await connection.execute(statements.FORGET_CLAIMS, _OLD_CLAIMS)
     await connection.execute(statements.DELETE_ENDED_WORKERS, _FORGET_WORKERS_AFTER_SECONDS)

@@ -24,6 +24,8 @@ class Code(StrEnum):
     DRAINING = "draining"
     QUEUE_PAUSED = "queue_paused"
     QUEUE_FULL = "queue_full"
+    LIMIT_FULL = "limit_full"
+    RATE_USED_UP = "rate_used_up"
     SCOPE_BUSY = "scope_busy"
     SCOPE_TURN = "scope_turn"
     NO_HANDLER = "no_handler"
@@ -131,13 +133,8 @@ def _not_due(row: asyncpg.Record) -> Reason:
 
 def _blocked_by_jobs(row: asyncpg.Record) -> Iterator[Reason]:
     """Temporary reasons: they end when other jobs end."""
-    if row["max_running"] is not None and row["queue_running"] >= row["max_running"]:
-        facts = {"queue": row["queue"], "running": row["queue_running"], "max_running": row["max_running"]}
-        yield Reason(
-            Code.QUEUE_FULL,
-            f"The queue {row['queue']} is at its limit: {row['queue_running']} of {row['max_running']} jobs running.",
-            facts,
-        )
+    for facts in map(_json_object, row["limits"]):
+        yield _limited(facts | {"ahead": row["ahead"]})
     if row["holder_id"] is not None:
         yield _scope_busy(row)
     elif row["parked"]:
@@ -148,6 +145,32 @@ def _blocked_by_jobs(row: asyncpg.Record) -> Iterator[Reason]:
             f"The scope {row['scope']} is free, but it is not this job's turn: {turn}.",
             {"scope": row["scope"], "ahead_id": ahead},
         )
+
+
+def _limited(facts: dict[str, Any]) -> Reason:
+    named = {"queue": "queue", "job_type": "type", "lane": "lane"}
+    who = " and ".join(f"{word} {facts[key]}" for key, word in named.items() if facts[key] is not None)
+    place = "" if facts["ahead"] is None else f" {_ahead(facts['ahead'])} in its line."
+    if facts["max_running"] is not None and facts["running"] >= facts["max_running"]:
+        is_of_queue = facts["job_type"] is None and facts["lane"] is None
+        return Reason(
+            Code.QUEUE_FULL if is_of_queue else Code.LIMIT_FULL,
+            f"The {who} is at its limit: {facts['running']} of {facts['max_running']} jobs running.{place}",
+            facts,
+        )
+    period = format_duration(facts["period_seconds"])
+    return Reason(
+        Code.RATE_USED_UP,
+        f"The {who} is at its rate of {facts['rate']} per {period}; "
+        f"the next job may start in {format_duration(facts['opens_in_seconds'] or 0.0)}.{place}",
+        facts,
+    )
+
+
+def _ahead(count: int) -> str:
+    if count == 0:
+        return "This job is the first"
+    return f"{count if count < 10_000 else 'At least 10,000'} {'job is' if count == 1 else 'jobs are'} ahead"
 
 
 def _scope_busy(row: asyncpg.Record) -> Reason:

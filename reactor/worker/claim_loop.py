@@ -39,6 +39,9 @@ class Timings:
     refused_pause_seconds: float = 1.0
     locked_pause_seconds: tuple[float, float] = (0.01, 1.0)
     """How soon to claim again what other transactions have locked: at first, and at most."""
+    opening_pause_seconds: tuple[float, float] = (0.005, 0.015)
+    """How long to wait at least for the next job that a rate allows: a random time, so that pods do not all claim at
+    the same moment, and each claim gets what has become free since the last one."""
 
 
 class ClaimLoop:
@@ -64,7 +67,7 @@ class ClaimLoop:
         self._wakeups = Wakeups(
             wakeups.Timings(self.timings.recheck_seconds, options.poll_seconds),
             not_before=lambda: 0.0 if self.claim_ahead.is_worthwhile() else NEVER,
-            due_at=lambda: min(self._scheduled_jobs.next_at, self._retry_at) if self._got_all else 0.0,
+            due_at=lambda: min(self._scheduled_jobs.next_at, self._retry_at, self._opens_at) if self._got_all else 0.0,
         )
         self._listener = Listener(
             options.listen_url,
@@ -94,6 +97,10 @@ class ClaimLoop:
         self._retry_at = NEVER
         """The last claim left jobs because other transactions had locked something."""
         self._retry_pause = self.timings.locked_pause_seconds[0]
+        self._opens_at = NEVER
+        """When a limit allows more of the jobs that the last claim left."""
+        self._waits_for_slot = False
+        """A queue has all slots that it may have: the end of a job allows another one."""
 
     @property
     def is_listening(self) -> bool:
@@ -284,16 +291,21 @@ class ClaimLoop:
             loop = asyncio.get_running_loop()
             started = loop.time()
             marks = self._marks.next(started)
+            free = self.slots.free_of_queues()
             try:
-                (jobs, again), maybe_done = await self._claims.connection.retry(
-                    lambda c: claim_once(c, self.worker, limit, marks)
+                (jobs, again, opens_in), maybe_done = await self._claims.connection.retry(
+                    lambda c: claim_once(c, self.worker, limit, marks, free)
                 )
             except asyncpg.UniqueViolationError:
-                jobs, again, maybe_done = [], None, False  # another pod was faster
+                jobs, again, opens_in, maybe_done = [], None, None, False  # another pod was faster
             self.slots.take(jobs)
         self._marks.claimed(jobs, limit=limit, used=marks is not None, started=started, ended=loop.time())
         self._got_all = len(jobs) < limit and again is not Again.NOW and marks is None
         self._note_locked(again is Again.LATER)
+        self._waits_for_slot = any(free <= 0 for free in self.slots.free_of_queues().values())
+        self._opens_at = NEVER
+        if opens_in is not None:
+            self._opens_at = loop.time() + max(opens_in, random.uniform(*self.timings.opening_pause_seconds))
         self.counts.claims += 1
         self.counts.wasted_claims += not jobs
         self.counts.claimed += len(jobs)
@@ -342,5 +354,8 @@ class ClaimLoop:
     def _on_ended(self) -> None:
         if self._options.once:
             self._wakeups.notify()  # the job's own transaction may have made other jobs ready
+        elif self._waits_for_slot:
+            self._waits_for_slot, self._opens_at = False, 0.0
+            self._wakeups.check()
         elif self._wakeups.is_stopped or self.claim_ahead.is_worthwhile_again():
             self._wakeups.check()

@@ -18,8 +18,9 @@ from uuid import UUID
 
 from reactor.database.connection import connect
 from reactor.errors import AppInvalid, ReactorError
+from reactor.handlers.limits import declare_limits
 from reactor.handlers.registry import default, load
-from reactor.lifecycle.lease import Worker, register_worker
+from reactor.lifecycle.lease import Worker, register_worker, split_slots
 from reactor.log import configure_logging, get_logger
 from reactor.schedules.declaration import declare
 from reactor.worker.claim_loop import ClaimLoop
@@ -78,7 +79,8 @@ class Process:
             raise AppInvalid(
                 orders.app, f"importing it raised {type(error).__name__}: {error}", "The traceback is in the log."
             ) from error
-        worker = Worker(orders.pod, registry.job_types, orders.queues, orders.concurrency, UUID(orders.worker_id))
+        queues, slots = split_slots(orders.queues)
+        worker = Worker(orders.pod, registry.job_types, queues, orders.concurrency, UUID(orders.worker_id), slots)
         running_attempts = RunningAttempts(orders.concurrency, orders.attempts_descriptor)
         return ClaimLoop(orders.options, registry, worker, running_attempts)
 
@@ -89,6 +91,7 @@ class Process:
             async with connect(orders.options.url, name=name, prepares=False) as connection:
                 await register_worker(connection, claim_loop.worker, orders.lease_seconds)
                 await declare(connection, default.schedules)
+                await declare_limits(connection, default.limits)
         self._send("ready", job_types=dict(claim_loop.worker.job_types))
         claim_loop.on_stuck = lambda: self._on_stuck(claim_loop)
         commands: dict[bytes, Callable[[], None]] = {b"stop": claim_loop.stop, b"interrupt": claim_loop.interrupt}

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -86,6 +86,14 @@ class Slots:
     def free(self) -> int:
         """Slots that are free; negative while jobs wait for one."""
         return self._worker.capacity - len(self._active) - len(self._ready)
+
+    def free_of_queues(self) -> dict[str, int]:
+        """Of queues that may not take all slots: how many more jobs they may have."""
+        if not self._worker.slots:
+            return {}
+        taken = Counter(execution.job.queue for execution in self._active.values())
+        taken.update(job.queue for job in self._ready)
+        return {queue: slots - taken[queue] for queue, slots in self._worker.slots.items()}
 
     @property
     def waiting(self) -> int:

@@ -53,6 +53,17 @@ return case when reactor.is_key(value) then true
     else reactor.refuse(format('reactor: %L is not a valid scope or idempotency_key', left(value, 100)),
         'Use 1 to 1000 bytes without control characters, or NULL for none.') end;
 
+-- In reactor.limits, * means each lane.
+create or replace function reactor.is_lane(value text) returns boolean
+language sql immutable
+return value is null or octet_length(value) between 1 and 1000 and value !~ '[[:cntrl:]]' and value <> '*';
+
+create or replace function reactor.check_lane(value text) returns boolean
+language sql volatile
+return case when reactor.is_lane(value) then true
+    else reactor.refuse(format('reactor: %L is not a valid lane', left(value, 100)),
+        'Use 1 to 1000 bytes without control characters, not *, or NULL for none.') end;
+
 create or replace function reactor.is_priority(value bigint) returns boolean
 language sql immutable
 return value is null or value between -1000 and 1000;

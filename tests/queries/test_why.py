@@ -101,6 +101,29 @@ async def test_why_a_queue_is_paused_or_at_its_limit(connection: Connection, wor
     assert "reactor resume q" in (await only_reason(connection, job_id, Code.QUEUE_PAUSED)).message
 
 
+async def test_why_a_limit_of_its_lane_is_reached(connection: Connection, worker: Worker) -> None:
+    await connection.execute("insert into reactor.limits (job_type, lane, max_running) values ('work', '*', 1)")
+    running, _, job_id = [await insert(connection, lane="customer=17") for _ in range(3)]
+    await claim(connection, worker, running)
+    reason = await only_reason(connection, job_id, Code.LIMIT_FULL)
+    assert reason.message == (
+        "The type work and lane customer=17 is at its limit: 1 of 1 jobs running. 1 job is ahead in its line."
+    )
+    assert (reason.facts["max_running"], reason.facts["running"], reason.facts["ahead"]) == (1, 1, 1)
+    other = await insert(connection, lane="customer=18")
+    await only_reason(connection, other, Code.DUE)
+
+
+async def test_why_a_rate_is_used_up(connection: Connection, worker: Worker) -> None:
+    await connection.execute("insert into reactor.limits (job_type, rate, period) values ('work', 2, '1 hour')")
+    first, second, job_id = [await insert(connection) for _ in range(3)]
+    for claimed in (first, second):
+        await claim(connection, worker, claimed)
+    reason = await only_reason(connection, job_id, Code.RATE_USED_UP)
+    assert "at its rate of 2 per 1 h" in reason.message
+    assert 1700 < reason.facts["opens_in_seconds"] <= 1800
+
+
 async def test_why_nothing_runs_while_draining(connection: Connection, worker: Worker) -> None:
     await connection.execute("update reactor.settings set draining = true")
     await only_reason(connection, await insert(connection), Code.DRAINING)

@@ -133,7 +133,7 @@ async def test_jobs_are_claimed_by_priority_then_id(connection: Connection, work
         "first": {"job_type": "b", "priority": -5, "queue": "other"},
         "second": {"job_type": "a"},
         "third": {"job_type": "b"},
-        "fourth": {"job_type": "a", "queue": "other"},
+        "fourth": {"job_type": "a"},
     }
     for name, columns in named.items():
         ids[name] = await insert(connection, **columns)

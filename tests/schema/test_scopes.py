@@ -57,7 +57,7 @@ async def test_a_scope_whose_finished_job_is_locked_is_claimed_soon_after(
     waiting = await insert(connection, scope="s")
     async with connect(database, name="operator") as operator, operator.transaction():
         await operator.execute("select from reactor.jobs where id = $1 for update", first.id)
-        assert await claim_once(connection, worker, 10) == ([], Again.LATER)
+        assert await claim_once(connection, worker, 10) == ([], Again.LATER, None)
         assert (await row(waiting))["phase"] == "ready"
     [job] = (await claim_once(connection, worker, 10)).jobs
     assert job.id == waiting
@@ -97,7 +97,7 @@ async def test_a_release_that_finds_the_scope_locked_leaves_it_to_the_next_claim
         await other.fetch("select reactor.lock_scopes('{s}')")
         await finish(connection, job)  # waits for nothing
         assert await connection.fetchval("select array_agg(scope) from reactor.freed_scopes") == ["s"]
-        assert await claim_once(connection, worker, 10) == ([], Again.LATER)
+        assert await claim_once(connection, worker, 10) == ([], Again.LATER, None)
     assert [job.id for job in await claim(connection, worker, 10)] == [second]
     assert await connection.fetchval("select count(*) from reactor.freed_scopes") == 0
     assert first == job.id
@@ -123,7 +123,7 @@ async def test_the_oldest_job_of_a_scope_is_claimed_also_where_a_claim_met_a_new
     async with connect(database, name="claim") as other:
         async with other.transaction():
             await other.execute("select from reactor.jobs where id = $1 for no key update", older)
-            assert await claim_once(connection, worker, 10) == ([], Again.LATER)
+            assert await claim_once(connection, worker, 10) == ([], Again.LATER, None)
         [job] = await claim(other, worker, 10)
         assert job.id == older
     await connection.execute("update reactor.jobs set priority = -1 where id = $1", newer)

@@ -146,3 +146,19 @@ async def test_a_role_for_the_autoscaler_needs_only_the_view(connection: Connect
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         await connection.execute("select * from reactor.jobs")
     await transaction.rollback()
+
+
+async def test_jobs_that_limits_hold_back_want_no_pod(connection: Connection, worker: Worker) -> None:
+    """Limits on types, on lanes and by rate."""
+    for lane in ("a", "b"):
+        await insert(connection, 10, "job_type, lane", f"'work', '{lane}'")
+    await insert(connection, 10, "job_type, queue", "'another', 'slow'")
+    assert await wanted(connection) == 30
+    await connection.execute("insert into reactor.limits (job_type, lane, max_running) values ('work', '*', 3)")
+    assert await wanted(connection) == 16
+    await connection.execute("insert into reactor.limits (job_type, max_running) values ('work', 5)")
+    assert await wanted(connection) == 15
+    await connection.execute("insert into reactor.limits (queue, rate, period) values ('slow', 1, '1 hour')")
+    assert await wanted(connection) == 6
+    assert len(await claim(connection, worker, 20)) == 5
+    assert await wanted(connection) == 6

@@ -134,11 +134,14 @@ class SimulatedWorker:
         refusals = [asyncpg.UniqueViolationError]
         self.wakeups.check()
         async with self._world.sessions.doing(self._claims, "claim", refusals=refusals):
-            jobs, again = await claim_once(self._claims, self.worker, limit)
+            jobs, again, opens_in = await claim_once(self._claims, self.worker, limit)
             self._got_all = len(jobs) < limit and again is not Again.NOW
             first, longest = ClaimLoop.timings.locked_pause_seconds
             self._retry_pause = min(2 * self._retry_pause, longest) if again is Again.LATER else first
-            self._retry_at = NEVER if again is None else asyncio.get_running_loop().time() + self._retry_pause
+            now = asyncio.get_running_loop().time()
+            self._retry_at = now + self._retry_pause if again in (Again.NOW, Again.LATER) else NEVER
+            if opens_in is not None:
+                self._retry_at = min(self._retry_at, now + max(opens_in, first))
             self._world.report.count("jobs claimed", len(jobs))
             self._held |= {job.attempt_id: job for job in jobs}
             return jobs

@@ -346,3 +346,17 @@ async def test_two_pods_share_a_queues_limit(
         assert len(work.started) == 2
         work.let_go.set()
         await until(lambda: sorted(work.ended) == jobs)
+
+
+async def test_a_queue_takes_at_most_its_slots(database: str, work: Work, connection: Connection) -> None:
+    async with Reactor(
+        database, registry=work.registry, queues=["default:2", "mail"], concurrency=10, poll_seconds=0, grace_seconds=0
+    ) as reactor:
+        await until(lambda: reactor.is_well)
+        jobs = [await insert(connection) for _ in range(5)]
+        await until(lambda: len(work.started) == 2)
+        other = [await insert(connection, queue="mail") for _ in range(3)]
+        await until(lambda: len(work.started) == 5)
+        assert set(work.started) == {*jobs[:2], *other}
+        work.let_go.set()
+        await until(lambda: sorted(work.ended) == sorted([*jobs, *other]))

@@ -1,6 +1,7 @@
 -- Drops everything that revision 0001 created. The roles stay: they belong to the server, and other databases may use
 -- them.
-drop view reactor.held_jobs, reactor.new_jobs, reactor.job_states, reactor.pipelines, reactor.workload;
+drop view reactor.limit_rules, reactor.held_jobs, reactor.new_jobs, reactor.job_states, reactor.pipelines,
+    reactor.workload;
 -- Policies and rules for new jobs refer to the table, and the table's triggers to the rules.
 drop trigger before_insert on reactor.jobs;
 drop policy leave_out_the_id_of_a_job_or_write_default on reactor.jobs;
@@ -8,16 +9,23 @@ drop function reactor.before_insert, reactor.complete, reactor.check_job, reacto
     reactor.may_write_engine_columns;
 drop table
     reactor.wakeups, reactor.audit, reactor.archive, reactor.schedules, reactor.claims, reactor.freed_scopes,
-    reactor.scope_locks, reactor.queues, reactor.workers, reactor.attempts, reactor.steps, reactor.unresolved,
+    reactor.scope_locks, reactor.limits, reactor.limit_locks, reactor.lines, reactor.arrivals, reactor.departures,
+    reactor.places, reactor.rates, reactor.queues, reactor.workers, reactor.attempts, reactor.steps, reactor.unresolved,
     reactor.connecting, reactor.dependencies, reactor.jobs, reactor.settings;
 drop function
     reactor.insert_new_job, reactor.pipeline_state,
-    reactor.submit(text, jsonb, uuid, text, bigint, timestamptz, bigint, double precision, text[], text, boolean, text),
-    reactor.submit(varchar, json, uuid, text, bigint, timestamptz, bigint, double precision, text[], text, boolean,
+    reactor.submit(text, jsonb, uuid, text, bigint, timestamptz, bigint, double precision, text[], text, boolean, text,
         text),
+    reactor.submit(varchar, json, uuid, text, bigint, timestamptz, bigint, double precision, text[], text, boolean,
+        text, text),
     reactor.submit_many, reactor.submit_pipeline, reactor.insert_jobs,
-    reactor.chain, reactor.claim, reactor.claim_job, reactor.closed_queues, reactor.ready_kinds, reactor.free_capacity,
+    reactor.chain, reactor.claim, reactor.claim_job, reactor.ready_kinds,
     reactor.share_batch,
+    reactor.claim_limited, reactor.open_kinds, reactor.line_buckets, reactor.leave_lines,
+    reactor.limit_bucket, reactor.limits_of, reactor.room, reactor.lock_limits, reactor.charge_limits,
+    reactor.count_running,
+    reactor.take_news, reactor.next_opening, reactor.leave_places, reactor.repair_lines, reactor.before_limit_changed,
+    reactor.after_limit_changed, reactor.after_max_running_changed, reactor.is_ready, reactor.arrive,
     reactor.forget_claims, reactor.start_attempts, reactor.take_scopes, reactor.settle,
     reactor.refund, reactor.cancel, reactor.retry, reactor.sweep, reactor.expire_workers, reactor.prune,
     reactor.prune_part, reactor.prune_whole, reactor.remove_jobs, reactor.last_ended, reactor.is_prunable,
@@ -29,7 +37,7 @@ drop function
     reactor.check_update, reactor.is_valid, reactor.next_key_reuse,
     reactor.unless_past, reactor.find_exclusive, reactor.find_key_holder, reactor.as_list,
     reactor.complete_dependency, reactor.check_update_by_hand,
-    reactor.set_changed, reactor.epoch, reactor.after_limits_changed,
+    reactor.set_changed, reactor.epoch, reactor.after_settings_changed,
     reactor.before_schedule_changed, reactor.after_schedules_changed, reactor.after_steps_written, reactor.after_insert,
     reactor.notify_feed, reactor.notify_jobs, reactor.after_wakeup, reactor.notify_jobs_once,
     reactor.notify_feed_once, reactor.notify_at_end, reactor.notify_once,
@@ -41,6 +49,7 @@ drop function
     reactor.phase, reactor.check_tags, reactor.are_tags, reactor.check_timeout, reactor.is_timeout,
     reactor.check_max_attempts,
     reactor.is_max_attempts, reactor.check_priority, reactor.is_priority, reactor.check_key, reactor.is_key,
+    reactor.check_lane, reactor.is_lane,
     reactor.check_name, reactor.is_name, reactor.check_payload, reactor.is_payload;
 drop function reactor.refuse;
 revoke select on reactor.alembic_version from reactor_worker, reactor_producer, reactor_viewer;

@@ -11,7 +11,7 @@ grant execute on function
     reactor.check_max_attempts, reactor.is_timeout, reactor.check_timeout, reactor.are_tags, reactor.check_tags,
     reactor.is_valid, reactor.check_job, reactor.may_write_engine_columns,
     reactor.phase, reactor.is_plain, reactor.complete, reactor.unless_past, reactor.next_key_reuse,
-    reactor.time_ordered_uuid, reactor.sees_job
+    reactor.time_ordered_uuid, reactor.sees_job, reactor.is_lane, reactor.check_lane, reactor.is_ready, reactor.arrive
     to reactor_producer, reactor_worker;
 -- For currval and lastval, by which some drivers ask for the id of an inserted row.
 grant select on sequence reactor.jobs_id_seq to reactor_producer, reactor_worker;
@@ -22,9 +22,10 @@ grant select, insert on reactor.jobs, reactor.dependencies to reactor_producer;
 grant insert on reactor.new_jobs to reactor_producer, reactor_worker;
 grant select on reactor.job_states to reactor_producer, reactor_worker, reactor_viewer;
 grant execute on function
-    reactor.submit(text, jsonb, uuid, text, bigint, timestamptz, bigint, double precision, text[], text, boolean, text),
-    reactor.submit(varchar, json, uuid, text, bigint, timestamptz, bigint, double precision, text[], text, boolean,
+    reactor.submit(text, jsonb, uuid, text, bigint, timestamptz, bigint, double precision, text[], text, boolean, text,
         text),
+    reactor.submit(varchar, json, uuid, text, bigint, timestamptz, bigint, double precision, text[], text, boolean,
+        text, text),
     reactor.submit_many, reactor.submit_pipeline, reactor.insert_jobs, reactor.find_exclusive,
     reactor.find_key_holder, reactor.as_list
     to reactor_producer, reactor_worker;
@@ -33,14 +34,19 @@ grant select, insert, update, delete on reactor.jobs to reactor_worker;
 grant select, insert, update (resolved) on reactor.dependencies to reactor_worker;
 grant select, insert, update, delete on reactor.unresolved to reactor_worker;
 grant select, insert, update, delete on reactor.steps, reactor.attempts, reactor.workers, reactor.queues,
-    reactor.schedules, reactor.freed_scopes, reactor.claims to reactor_worker;
-grant select, update on reactor.settings, reactor.scope_locks to reactor_worker;
+    reactor.schedules, reactor.limits, reactor.lines, reactor.arrivals, reactor.departures, reactor.places,
+    reactor.rates, reactor.freed_scopes, reactor.claims to reactor_worker;
+grant select, update on reactor.settings, reactor.scope_locks, reactor.limit_locks to reactor_worker;
 grant select, insert on reactor.archive to reactor_worker;
 grant select, insert (who, what, target, came_from, details) on reactor.audit to reactor_worker;
 grant execute on function
     reactor.chain,
-    reactor.claim, reactor.claim_job, reactor.closed_queues, reactor.ready_kinds, reactor.free_capacity,
+    reactor.claim, reactor.claim_job, reactor.ready_kinds,
     reactor.share_batch,
+    reactor.claim_limited, reactor.open_kinds, reactor.line_buckets, reactor.leave_lines,
+    reactor.limit_bucket, reactor.limits_of, reactor.room, reactor.lock_limits, reactor.charge_limits,
+    reactor.count_running,
+    reactor.take_news, reactor.next_opening, reactor.leave_places, reactor.repair_lines,
     reactor.forget_claims, reactor.start_attempts, reactor.take_scopes, reactor.settle, reactor.refund,
     reactor.scope_bucket, reactor.lock_scopes, reactor.unpark, reactor.free_scopes, reactor.free_more_scopes,
     reactor.notify_jobs,
@@ -52,5 +58,7 @@ grant execute on function
     to reactor_worker;
 
 grant select on all tables in schema reactor to reactor_viewer;
-grant select on reactor.pipelines, reactor.workload, reactor.held_jobs to reactor_worker;
+grant select on reactor.pipelines, reactor.workload, reactor.held_jobs, reactor.limit_rules to reactor_worker;
 grant execute on function reactor.pipeline_state, reactor.epoch to reactor_worker, reactor_viewer;
+-- Called by reactor.workload, and by the statement that says why a job waits.
+grant execute on function reactor.limits_of, reactor.room to reactor_viewer;

@@ -5,9 +5,9 @@
 -- those of ended jobs, `connecting` notes transactions that insert some. `steps` are the units of work inside a job,
 -- `attempts` the attempts that ended without finishing their job. `workers` has a row per worker process with its
 -- lease, `claims` a row per claim with the jobs that its worker may hold. `queues` has a row per queue that is paused
--- or limited, `scope_locks` the rows that scopes are locked by, `freed_scopes` scopes whose jobs are still to be
--- unparked, `settings` one row of cluster-wide settings. `schedules` insert jobs, `archive` keeps pruned ones, `audit`
--- records what operators do.
+-- or limited, `limits` one per limit, `scope_locks` the rows that scopes are locked by, `freed_scopes` scopes whose
+-- jobs are still to be unparked, `settings` one row of cluster-wide settings. `schedules` insert jobs, `archive` keeps
+-- pruned ones, `audit` records what operators do.
 --
 -- State machine. waiting -> pending -> running -> completed, partial, failed or cancelled. An insert makes a job
 -- pending, or waiting if its transaction also inserts dependencies (connect_dependencies). claim makes pending jobs
@@ -29,6 +29,9 @@
 -- Phases. Indexes know of a job what `phase` says, and a completion does not change it (phase). Claims walk the index
 -- of ready jobs; jobs that can't run yet are outside it: scheduled (until promote_due), waiting, or parked behind
 -- another job of their scope (scopes).
+--
+-- Limits. Jobs with a lane are in the index jobs_lanes instead, and claims see them by their lines. Claims from kinds
+-- with limits or lanes take turns, by locks that are only tried (limits).
 --
 -- Streams. `changed_xid` holds the transaction that last wrote a row. Together with the reader's snapshot it identifies
 -- the rows that the reader has not seen (change_tracking).
@@ -53,6 +56,7 @@
 \ir tables/queues.sql
 \ir tables/scopes.sql
 \ir tables/claims.sql
+\ir tables/limits.sql
 \ir views/held_jobs.sql
 \ir tables/schedules.sql
 \ir tables/archive.sql
@@ -64,10 +68,12 @@
 \ir functions/dependencies.sql
 \ir functions/connect_dependencies.sql
 \ir functions/scopes.sql
+\ir functions/limits.sql
 \ir functions/after_update.sql
 \ir functions/submit.sql
 \ir functions/submit_pipeline.sql
 \ir functions/chain.sql
+\ir functions/claim_limited.sql
 \ir functions/claim.sql
 \ir functions/settle.sql
 \ir functions/cancel.sql
@@ -75,6 +81,7 @@
 \ir functions/sweep.sql
 \ir functions/prune.sql
 \ir functions/repair_waiting.sql
+\ir functions/repair_lines.sql
 \ir functions/schedules.sql
 \ir triggers.sql
 \ir views/new_jobs.sql

@@ -9,7 +9,7 @@ create constraint trigger after_wakeup after insert on reactor.wakeups
 create or replace trigger before_insert before insert on reactor.jobs
     for each row execute function reactor.before_insert();
 create or replace trigger check_update before update of job_type, payload, queue, priority, max_attempts,
-    timeout_seconds, tags, scope, exclusive, idempotency_key on reactor.jobs
+    timeout_seconds, tags, scope, lane, exclusive, idempotency_key on reactor.jobs
     for each row execute function reactor.check_update();
 
 -- Not for the engine's own statements, which set changed_xid.
@@ -35,11 +35,20 @@ create constraint trigger connect_dependencies after insert or update on reactor
 create or replace trigger after_write after insert or update on reactor.steps
     for each statement execute function reactor.after_steps_written();
 
--- Resuming a queue, raising its limit and the end of draining make jobs runnable.
+-- Resuming a queue and the end of draining make jobs runnable.
 create or replace trigger after_write after insert or update or delete on reactor.queues
-    for each statement execute function reactor.after_limits_changed();
+    for each statement execute function reactor.after_settings_changed();
 create or replace trigger after_write after update on reactor.settings
-    for each statement execute function reactor.after_limits_changed();
+    for each statement execute function reactor.after_settings_changed();
+
+-- functions/limits.sql
+create or replace trigger before_change before update of max_running, rate, period, burst on reactor.limits
+    for each row execute function reactor.before_limit_changed();
+create or replace trigger after_write
+    after insert or delete or update of queue, job_type, lane, max_running, rate, period, burst on reactor.limits
+    for each row execute function reactor.after_limit_changed();
+create or replace trigger set_limit after insert or delete or update of name, max_running on reactor.queues
+    for each row execute function reactor.after_max_running_changed();
 
 create or replace trigger before_change before update of job_type, payload, queue, priority, scope, exclusive, tags,
     max_attempts, timeout_seconds, cron, every, timezone, enabled, catch_up on reactor.schedules

@@ -1,7 +1,7 @@
 -- What follows any update of jobs, by the engine or by hand, in one pass over the changed rows: resolves dependencies,
--- frees scopes, resets interrupted steps and notifies. The previous versions of the rows are not looked at, which would
--- cost a tenth of every claim and settle: what an update may have changed is done again, and doing it again changes
--- nothing.
+-- frees scopes and places in limits, resets interrupted steps and notifies. The previous versions of the rows are not
+-- looked at, which would cost a tenth of every claim and settle: what an update may have changed is done again, and
+-- doing it again changes nothing.
 create or replace function reactor.after_jobs_updated() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
 declare
@@ -10,6 +10,8 @@ declare
     any_by_hand boolean;
     runnable boolean;
     has_scopes boolean;
+    any_arrived boolean;
+    any_departed boolean;
     ended bigint[];
     interrupted bigint[];
     freed text[];
@@ -20,11 +22,13 @@ begin
         bool_or(u.state in ('pending', 'failed', 'cancelled') and u.locked_at is not null),
         bool_or(u.phase in ('ready', 'scheduled')),
         bool_or(u.scope is not null and not u.holds_scope),
+        bool_or(u.lane is not null and u.state = 'pending'),
+        bool_or(u.counted and u.worker_id is null),
         -- The engine's statements set these.
         bool_or(u.changed_xid <> txid_current()
             or u.phase <> reactor.phase(u.state, u.run_after, u.parked, u.job_type, u.exclusive)
             or u.holds_scope <> (u.scope is not null and u.worker_id is not null))
-    into first_ended, any_interrupted, runnable, has_scopes, any_by_hand
+    into first_ended, any_interrupted, runnable, has_scopes, any_arrived, any_departed, any_by_hand
     from updated u;
 
     if any_by_hand then
@@ -57,9 +61,6 @@ begin
                 and (u.finished_at is null or u.finished_at >= transaction_timestamp()
                     or u.changed_xid <> txid_current());
         end if;
-        -- A limited queue has capacity again.
-        runnable := runnable or exists (
-            select from reactor.queues q join updated u on u.queue = q.name where q.max_running is not null);
     end if;
     if ended is not null then
         perform reactor.resolve_dependencies(ended);
@@ -76,6 +77,16 @@ begin
             -- A claim that found a ready job of the scope while we held its lock has skipped it.
             runnable := true;
         end if;
+    end if;
+    if any_arrived then
+        insert into reactor.arrivals (queue, job_type, lane, priority, xid)
+        select distinct u.queue, u.job_type, u.lane, u.priority, txid_current() from updated u
+        where u.lane is not null and u.state = 'pending' and not u.parked and u.run_after is null
+            and u.job_type is not null;
+    end if;
+    if any_departed then
+        runnable := reactor.leave_places(
+            array(select u.id from updated u where u.counted and u.worker_id is null)) or runnable;
     end if;
     if runnable then
         perform reactor.notify_jobs();

@@ -14,13 +14,13 @@ return has_table_privilege('reactor.jobs'::regclass, 'update');
 -- The columns that producers write. Also for updates by hand.
 create or replace function reactor.is_valid(
     job_type text, payload jsonb, queue text, priority smallint, max_attempts int, timeout_seconds real, tags text[],
-    scope text, exclusive boolean, idempotency_key text)
+    scope text, exclusive boolean, idempotency_key text, lane text)
     returns boolean
 language sql immutable
 return reactor.is_name(job_type) and reactor.is_payload(payload) and reactor.is_name(queue)
     and reactor.is_priority(priority) and reactor.is_max_attempts(max_attempts)
     and reactor.is_timeout(timeout_seconds) and reactor.are_tags(tags) and reactor.is_key(scope)
-    and reactor.is_key(idempotency_key) and not (exclusive and scope is null);
+    and reactor.is_key(idempotency_key) and not (exclusive and scope is null) and reactor.is_lane(lane);
 
 -- Raises the error of what is not valid.
 create or replace function reactor.check_job(job reactor.jobs) returns void
@@ -29,7 +29,7 @@ begin
     perform reactor.check_name(job.job_type), reactor.check_payload(job.payload), reactor.check_name(job.queue),
         reactor.check_priority(job.priority), reactor.check_max_attempts(job.max_attempts),
         reactor.check_timeout(job.timeout_seconds), reactor.check_tags(job.tags), reactor.check_key(job.scope),
-        reactor.check_key(job.idempotency_key);
+        reactor.check_key(job.idempotency_key), reactor.check_lane(job.lane);
     if job.exclusive and job.scope is null then
         perform reactor.refuse('reactor: the job is exclusive and has no scope',
             'Set scope to what must not run twice, or leave exclusive false.');
@@ -48,18 +48,19 @@ create or replace function reactor.is_plain(
     finished_at timestamptz,
     broken_by bigint, quota int, progress real, status_message text, result jsonb, error text, job_type text,
     payload jsonb, queue text, priority smallint, max_attempts int, timeout_seconds real, tags text[], scope text,
-    exclusive boolean, idempotency_key text, run_after timestamptz)
+    exclusive boolean, idempotency_key text, run_after timestamptz, lane text, counted boolean)
     returns boolean
 language sql volatile
-return case when num_nulls(pipeline_id, parked, holds_scope, is_current, queue, priority, exclusive, tags, payload) = 0
+return case when num_nulls(pipeline_id, parked, holds_scope, counted, is_current, queue, priority, exclusive, tags,
+        payload) = 0
     and num_nonnulls(attempt_id, worker_id, locked_by, locked_at, started_at, finished_at, broken_by, quota, progress,
         status_message, result, error) = 0
     and state = 'pending' and phase = 'ready' and attempts = 0 and children = 0 and waiting_on = 0
-    and not (is_current or parked or holds_scope)
+    and not (is_current or parked or holds_scope or counted)
     and changed_xid = txid_current() and inserted_xid = changed_xid
     and created_at >= transaction_timestamp() and created_at <= clock_timestamp()
     and (created_by = current_user::text and parent_id is null or reactor.may_write_engine_columns())
-    then num_nonnulls(max_attempts, timeout_seconds, scope, idempotency_key, run_after) = 0
+    then num_nonnulls(max_attempts, timeout_seconds, scope, lane, idempotency_key, run_after) = 0
         and queue = 'default' and priority = 0 and not exclusive and cardinality(tags) = 0
         and octet_length(job_type) between 1 and 200
         and (job_type = quote_ident(job_type) or job_type !~ '[[:cntrl:]]|^\s|\s$')
@@ -80,6 +81,7 @@ begin
         job.waiting_on := null;
         job.is_current := null;
         job.parked := null;
+        job.counted := null;
         job.parent_id := null;
         job.attempt_id := null;
         job.worker_id := null;
@@ -110,6 +112,7 @@ begin
     job.waiting_on := coalesce(job.waiting_on, 0);
     job.is_current := coalesce(job.is_current, false);
     job.parked := coalesce(job.parked, false);
+    job.counted := coalesce(job.counted, false);
     job.holds_scope := job.scope is not null and job.worker_id is not null;
     if job.worker_id is not null then
         insert into reactor.claims (worker_id, job_ids) values (job.worker_id, array[job.id]);
@@ -144,6 +147,24 @@ end
 $$;
 comment on function reactor.next_key_reuse is 'The key_reuse of a new job with this key.';
 
+-- Functions, because the trigger contains no operators.
+create or replace function reactor.is_ready(phase text) returns boolean
+language sql immutable parallel safe return phase = 'ready';
+
+-- Once for each line and transaction.
+create or replace function reactor.arrive(queue text, job_type text, lane text, priority smallint) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
+begin
+    insert into reactor.arrivals (queue, job_type, lane, priority, xid)
+    select arrive.queue, arrive.job_type, arrive.lane, arrive.priority, txid_current()
+    where not exists (
+        select from reactor.arrivals a
+        where a.queue = arrive.queue and a.job_type = arrive.job_type and a.lane = arrive.lane
+            and a.priority = arrive.priority and a.xid = txid_current());
+end
+$$;
+comment on function reactor.arrive is 'Announces that a job of this line is ready (functions/limits.sql).';
+
 create or replace function reactor.before_insert() returns trigger
 language plpgsql as $$
 declare
@@ -153,7 +174,7 @@ declare
         new.started_at, new.finished_at,
         new.broken_by, new.quota, new.progress, new.status_message, new.result, new.error, new.job_type, new.payload,
         new.queue, new.priority, new.max_attempts, new.timeout_seconds, new.tags, new.scope, new.exclusive,
-        new.idempotency_key, new.run_after);
+        new.idempotency_key, new.run_after, new.lane, new.counted);
 begin
     if is_plain then
         return new;
@@ -162,7 +183,7 @@ begin
         new := reactor.complete(new);
     end if;
     if not reactor.is_valid(new.job_type, new.payload, new.queue, new.priority, new.max_attempts, new.timeout_seconds,
-        new.tags, new.scope, new.exclusive, new.idempotency_key)
+        new.tags, new.scope, new.exclusive, new.idempotency_key, new.lane)
     then
         perform reactor.check_job(new);
     end if;
@@ -173,6 +194,9 @@ begin
     if new.idempotency_key is not null then
         new.key_reuse := reactor.next_key_reuse(new.job_type, new.idempotency_key);
     end if;
+    if new.lane is not null and reactor.is_ready(new.phase) then
+        perform reactor.arrive(new.queue, new.job_type, new.lane, new.priority);
+    end if;
     return new;
 end
 $$;
@@ -182,7 +206,7 @@ create or replace function reactor.check_update() returns trigger
 language plpgsql as $$
 begin
     if not reactor.is_valid(new.job_type, new.payload, new.queue, new.priority, new.max_attempts, new.timeout_seconds,
-        new.tags, new.scope, new.exclusive, new.idempotency_key)
+        new.tags, new.scope, new.exclusive, new.idempotency_key, new.lane)
     then
         perform reactor.check_job(new);
     end if;

@@ -29,6 +29,7 @@ create table reactor.jobs (
     is_current boolean not null default false,
     parked boolean not null default false,
     holds_scope boolean not null default false,
+    counted boolean not null default false,
     phase text not null default 'ready',
     state text not null default 'pending',
     locked_by text,
@@ -38,6 +39,7 @@ create table reactor.jobs (
     queue text not null default 'default',
     job_type text,
     scope text,
+    lane text,
     idempotency_key text,
     created_by text not null default current_user,
     tags text[] not null default '{}',
@@ -92,6 +94,8 @@ comment on column reactor.jobs.timeout_seconds is 'producer: NULL: the handler''
 comment on column reactor.jobs.tags is 'producer: for searching';
 comment on column reactor.jobs.scope is 
     'producer: what this job computes, e.g. module=3/year=2026; at most one running job per scope';
+comment on column reactor.jobs.lane is
+    'producer: on whose behalf, e.g. customer=17; lanes take turns, and limits may apply to each';
 comment on column reactor.jobs.exclusive is
     'producer: requires a scope; the row is refused while the scope has an unfinished exclusive job';
 comment on column reactor.jobs.idempotency_key is 
@@ -123,6 +127,7 @@ comment on column reactor.jobs.broken_by is
     'engine only: the job whose end cancelled this one; a retry of that job restores this one';
 comment on column reactor.jobs.parked is 'engine only: pending behind another job of its scope; claims do not see it';
 comment on column reactor.jobs.holds_scope is 'engine only: has a scope and a worker_id';
+comment on column reactor.jobs.counted is 'engine only: a limit counted its latest claim (reactor.places)';
 comment on column reactor.jobs.phase is
     'engine only: what indexes need to know of the other columns (functions/phase.sql); '
     'running and completed jobs share the phase taken';
@@ -131,7 +136,10 @@ comment on column reactor.jobs.phase is
 --
 -- What claims walk, in their order. The type comes before the priority, so that a claim never walks past jobs for which
 -- its pod has no handler.
-create index jobs_ready on reactor.jobs (queue, job_type, priority, id) where phase = 'ready';
+create index jobs_ready on reactor.jobs (queue, job_type, priority, id) where phase = 'ready' and lane is null;
+-- Ready jobs with a lane. Claims look at the first jobs of lines (reactor.lines) that may be served.
+create index jobs_lanes on reactor.jobs (queue, job_type, lane, priority, id)
+    where phase = 'ready' and lane is not null;
 create index jobs_scheduled on reactor.jobs (run_after) where phase = 'scheduled';
 -- Waiting jobs, and what operators ask for first among millions of completed jobs.
 create index jobs_aside on reactor.jobs (phase, id) where phase in ('waiting', 'failed', 'cancelled');

@@ -3,7 +3,11 @@
 with counted as (
     select j.queue, 0 as running, count(*) as due, 0 as scheduled, 0 as waiting, min(j.id) as oldest
     from reactor.jobs j
-    where j.phase = 'ready' group by j.queue
+    where j.phase = 'ready' and j.lane is null group by j.queue
+    union all
+    select j.queue, 0, count(*), 0, 0, min(j.id)
+    from reactor.jobs j
+    where j.phase = 'ready' and j.lane is not null group by j.queue
     union all
     select j.queue, 0, count(*), 0, 0, min(j.id)
     from reactor.jobs j

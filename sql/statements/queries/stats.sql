@@ -9,7 +9,10 @@ with recent as not materialized (
     where j.finished_at >= (select clock_timestamp()) - make_interval(secs => $1::float8) and j.job_type is not null
 ), unfinished as (
     select j.id, j.job_type, j.state from reactor.jobs j
-    where j.phase = 'ready'
+    where j.phase = 'ready' and j.lane is null
+    union all
+    select j.id, j.job_type, j.state from reactor.jobs j
+    where j.phase = 'ready' and j.lane is not null
     union all
     select j.id, j.job_type, j.state from reactor.jobs j
     where j.phase = 'scheduled'

@@ -1,5 +1,5 @@
--- Everything that may keep the job $1 from running, in one snapshot. Reads tables only, so that a role with read access
--- may run it. A worker is alive by the database's clock. A job is held while worker_id is set, also after a cancel.
+-- Everything that may keep the job $1 from running, in one snapshot. Reads tables and calls what viewers may execute. A
+-- worker is alive by the database's clock. A job is held while worker_id is set, also after a cancel.
 with asked as materialized (
     select j.* from reactor.jobs j where j.id = $1::bigint
 ), live as materialized (
@@ -40,10 +40,36 @@ select
         select o.id from reactor.jobs o
         where o.scope = j.scope and o.phase = 'ready'
         order by o.priority, o.id limit 1) end as ahead_id,
-    s.draining, coalesce(q.paused, false) as is_paused, q.max_running,
-    case when q.max_running is not null then (
-        select count(*)::int from reactor.held_jobs r where r.queue = j.queue) end
-            as queue_running,
+    s.draining, coalesce(q.paused, false) as is_paused,
+    -- Limits that allow no further job now.
+    array(
+        select jsonb_build_object('queue', nullif(f.queue, ''), 'job_type', nullif(f.job_type, ''),
+            'lane', nullif(f.lane, ''), 'max_running', f.max_running,
+            'running', p.n, 'rate', f.rate,
+            'period_seconds', extract(epoch from f.every * f.rate),
+            'opens_in_seconds', case when r.opens_at < 'infinity' and f.max_running <= p.n is not true
+                then greatest(0, extract(epoch from r.opens_at - clock_timestamp())) end)::text
+        from reactor.limits_of(j.queue, j.job_type, j.lane) f
+        cross join lateral reactor.room(array[f.queue], array[f.job_type], array[f.lane]) r
+        cross join lateral (
+            select count(*)::int as n from reactor.held_jobs p
+            where f.max_running is not null
+                and f.queue in ('', p.queue) and f.job_type in ('', p.job_type) and f.lane in ('', p.lane)) p
+        where j.state = 'pending' and (r.free <= 0 or f.max_running <= p.n)) as limits,
+    j.lane,
+    -- Jobs before this one in its line, counted to 10,000.
+    case when j.phase = 'ready' and j.lane is not null then (
+        select count(*)::int from (
+            select from reactor.jobs o
+            where o.phase = 'ready' and o.lane is not null and o.queue = j.queue and o.job_type = j.job_type
+                and o.lane = j.lane and (o.priority < j.priority or o.priority = j.priority and o.id < j.id)
+            limit 10000) o)
+        when j.phase = 'ready' then (
+        select count(*)::int from (
+            select from reactor.jobs o
+            where o.phase = 'ready' and o.lane is null and o.queue = j.queue and o.job_type = j.job_type
+                and (o.priority, o.id) < (j.priority, j.id)
+            limit 10000) o) end as ahead,
     l.pods, l.with_handler, l.with_queue, l.with_both, l.capacity, l.held
 from asked j
 cross join reactor.settings s

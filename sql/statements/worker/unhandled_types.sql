@@ -1,16 +1,27 @@
 -- Types of ready jobs that no live worker would claim. A loose index scan: one step through the index for each queue
 -- and type, $1 of them at most, however many jobs there are.
-with recursive kind (queue, job_type, n) as (
+with recursive plain (queue, job_type, n) as (
     (select j.queue, j.job_type, 1 from reactor.jobs j
-        where j.phase = 'ready'
+        where j.phase = 'ready' and j.lane is null
         order by j.queue, j.job_type limit 1)
     union all
-    select next.queue, next.job_type, kind.n + 1 from kind cross join lateral (
+    select next.queue, next.job_type, k.n + 1 from plain k cross join lateral (
         select j.queue, j.job_type from reactor.jobs j
-        where j.phase = 'ready'
-            and (j.queue, j.job_type) > (kind.queue, kind.job_type)
+        where j.phase = 'ready' and j.lane is null and (j.queue, j.job_type) > (k.queue, k.job_type)
         order by j.queue, j.job_type limit 1) next
-    where kind.n < $1::int
+    where k.n < $1::int
+), lined (queue, job_type, n) as (
+    (select j.queue, j.job_type, 1 from reactor.jobs j
+        where j.phase = 'ready' and j.lane is not null
+        order by j.queue, j.job_type limit 1)
+    union all
+    select next.queue, next.job_type, k.n + 1 from lined k cross join lateral (
+        select j.queue, j.job_type from reactor.jobs j
+        where j.phase = 'ready' and j.lane is not null and (j.queue, j.job_type) > (k.queue, k.job_type)
+        order by j.queue, j.job_type limit 1) next
+    where k.n < $1::int
+), kind as (
+    select p.queue, p.job_type from plain p union select l.queue, l.job_type from lined l limit $1::int
 )
 select kind.queue, kind.job_type from kind
 where not exists (

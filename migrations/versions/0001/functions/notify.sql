@@ -175,7 +175,7 @@ begin
 end
 $$;
 
-create or replace function reactor.after_limits_changed() returns trigger
+create or replace function reactor.after_settings_changed() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     perform reactor.notify_jobs();

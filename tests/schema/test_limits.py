@@ -1,0 +1,481 @@
+"""Limits, rates and turns: exact over all pods, and nothing waits that may run."""
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+from typing import ClassVar
+
+import asyncpg
+import pytest
+
+from reactor import Retry
+from reactor.database import statements
+from reactor.database.connection import Connection, connect
+from reactor.handlers.registry import Registry
+from reactor.job import Job
+from reactor.lifecycle.claim import Again, claim, claim_job, claim_once
+from reactor.lifecycle.lease import Worker
+from reactor.lifecycle.settle import settle
+from reactor.outcome import Completed, Ending, Snoozed
+from reactor.worker.claim_loop import ClaimLoop
+from tests.support.claim_loops import register
+from tests.support.jobs import insert
+from tests.support.until import until
+
+_EACH_LIMIT = """
+select l.queue, l.job_type, l.lane, count(*)
+from reactor.jobs j cross join lateral reactor.limits_of(j.queue, j.job_type, j.lane) l
+where j.worker_id is not null and l.max_running is not null
+group by 1, 2, 3
+"""
+
+
+async def limit(connection: Connection, **columns: object) -> None:
+    names, places = ", ".join(columns), ", ".join(f"${n}" for n in range(1, len(columns) + 1))
+    await connection.execute(f"insert into reactor.limits ({names}) values ({places})", *columns.values())
+
+
+async def insert_many(connection: Connection, count: int, *, lane: str | None = None, queue: str = "default") -> None:
+    await connection.execute(
+        "insert into reactor.jobs (job_type, lane, queue) select 'work', $2, $3 from generate_series(1, $1::int)",
+        count,
+        lane,
+        queue,
+    )
+
+
+async def finish(connection: Connection, jobs: list[Job]) -> None:
+    assert len(await settle(connection, [Ending(job.id, job.attempt_id, Completed()) for job in jobs])) == len(jobs)
+
+
+async def lanes_of(connection: Connection, jobs: list[Job]) -> list[str]:
+    rows = await connection.fetch(
+        "select j.lane from unnest($1::bigint[]) with ordinality i (id, n) join reactor.jobs j using (id) order by i.n",
+        [job.id for job in jobs],
+    )
+    return [row["lane"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("columns", "first", "second"),
+    [
+        ({"job_type": "work"}, 3, 3),
+        ({"queue": "default"}, 3, 3),
+        ({"queue": "default", "job_type": "work"}, 3, 3),
+        ({"job_type": "work", "lane": "*"}, 6, 6),
+        ({"queue": "default", "lane": "*"}, 6, 6),
+        ({"queue": "default", "job_type": "work", "lane": "*"}, 6, 6),
+        ({"job_type": "work", "lane": "b"}, 13, 3),
+        ({"job_type": "other"}, 20, 0),
+        ({"queue": "other"}, 20, 0),
+    ],
+)
+async def test_a_limit_counts_what_it_names(
+    connection: Connection, worker: Worker, columns: dict[str, object], first: int, second: int
+) -> None:
+    await limit(connection, max_running=3, **columns)
+    for lane in ("a", "b"):
+        await insert_many(connection, 10, lane=lane)
+    jobs = await claim(connection, worker, 20)
+    assert len(jobs) == first
+    assert await claim(connection, worker, 20) == []
+    await finish(connection, jobs)
+    assert len(await claim(connection, worker, 20)) == second
+
+
+async def test_a_lane_may_have_a_limit_of_its_own(connection: Connection, worker: Worker) -> None:
+    await limit(connection, job_type="work", lane="*", max_running=1)
+    await limit(connection, job_type="work", lane="large", max_running=4)
+    await limit(connection, job_type="work", lane="free")
+    for lane in ("small", "large", "free"):
+        await insert_many(connection, 6, lane=lane)
+    jobs = await claim(connection, worker, 20)
+    assert Counter(await lanes_of(connection, jobs)) == {"small": 1, "large": 4, "free": 6}
+
+
+async def test_the_end_of_a_job_makes_room_for_the_next_of_its_lane(connection: Connection, worker: Worker) -> None:
+    await limit(connection, job_type="work", lane="*", max_running=1)
+    for lane in ("a", "b"):
+        await insert_many(connection, 5, lane=lane)
+    jobs = await claim(connection, worker, 10)
+    assert sorted(await lanes_of(connection, jobs)) == ["a", "b"]
+    for _ in range(4):
+        assert await claim(connection, worker, 10) == []
+        lane = (await lanes_of(connection, jobs[:1]))[0]
+        await finish(connection, jobs[:1])
+        jobs = [*jobs[1:], *await claim(connection, worker, 10)]
+        assert (await lanes_of(connection, jobs))[-1] == lane
+        assert len(jobs) == 2
+
+
+async def test_max_running_of_a_queue_is_the_limit_of_the_whole_queue(connection: Connection) -> None:
+    limits = "select max_running, rate from reactor.limits where queue = 'slow' and job_type = '' and lane = ''"
+    queue = "select max_running from reactor.queues where name = 'slow'"
+    await connection.execute("insert into reactor.queues (name, max_running) values ('slow', 2)")
+    assert await connection.fetchval(limits) == 2
+    await connection.execute("update reactor.limits set max_running = 5, rate = 7 where queue = 'slow'")
+    assert await connection.fetchval(queue) == 5
+    await connection.execute("update reactor.queues set max_running = null where name = 'slow'")
+    assert dict(await connection.fetchrow(limits) or {}) == {"max_running": None, "rate": 7}
+    await connection.execute("update reactor.queues set max_running = 3 where name = 'slow'")
+    await connection.execute("delete from reactor.limits where queue = 'slow'")
+    assert await connection.fetchval(queue) is None
+
+
+async def test_jobs_that_ran_before_the_limit_are_counted(connection: Connection, worker: Worker) -> None:
+    await insert_many(connection, 5)
+    jobs = await claim(connection, worker, 3)
+    await limit(connection, job_type="work", max_running=3)
+    assert await claim(connection, worker, 5) == []
+    await finish(connection, jobs[:1])
+    assert len(await claim(connection, worker, 5)) == 1
+
+
+async def test_a_changed_limit_applies_to_the_next_claim(connection: Connection, worker: Worker) -> None:
+    await limit(connection, job_type="work", lane="*", max_running=1)
+    await insert_many(connection, 9, lane="a")
+    assert len(await claim(connection, worker, 9)) == 1
+    assert await claim(connection, worker, 9) == []
+    await connection.execute("update reactor.limits set max_running = 4")
+    assert len(await claim(connection, worker, 9)) == 3
+    await connection.execute("delete from reactor.limits")
+    assert len(await claim(connection, worker, 9)) == 5
+
+
+async def test_a_claim_that_starts_at_a_mark_respects_limits(connection: Connection, worker: Worker) -> None:
+    await limit(connection, job_type="work", max_running=2)
+    await insert_many(connection, 9)
+    marks = '[{"queue": "default", "job_type": "work", "priority": 0, "id": 0}]'
+    assert len((await claim_once(connection, worker, 5, marks)).jobs) == 2
+    assert (await claim_once(connection, worker, 5, marks)).jobs == []
+
+
+async def test_a_claim_that_frees_scopes_first_respects_limits(connection: Connection, worker: Worker) -> None:
+    await limit(connection, job_type="work", max_running=1)
+    await insert(connection, scope="s")
+    for _ in range(3):
+        await connection.execute("insert into reactor.freed_scopes (scope) values ('s'), ('other')")
+        await insert_many(connection, 3)
+        await claim(connection, worker, 5)
+    assert await connection.fetchval("select count(*) from reactor.jobs where state = 'running'") == 1
+
+
+async def test_a_limit_of_zero_stops_its_jobs_and_no_others(connection: Connection, worker: Worker) -> None:
+    await limit(connection, queue="slow", max_running=0)
+    await insert_many(connection, 300, queue="slow")
+    await insert_many(connection, 300, lane="a", queue="slow")
+    await insert_many(connection, 5)
+    assert {job.queue for job in await claim(connection, worker, 20)} == {"default"}
+
+
+async def test_a_claim_of_one_job_respects_limits(connection: Connection, worker: Worker) -> None:
+    await limit(connection, job_type="work", lane="*", max_running=1)
+    first, second = [await insert(connection, lane="a") for _ in range(2)]
+    assert await claim_job(connection, worker, first)
+    assert not await claim_job(connection, worker, second)
+
+
+async def test_a_cancelled_job_keeps_its_place_until_its_handler_has_stopped(
+    connection: Connection, worker: Worker
+) -> None:
+    await limit(connection, job_type="work", max_running=1)
+    await insert_many(connection, 2)
+    (job,) = await claim(connection, worker, 2)
+    await connection.execute("select reactor.cancel(array[$1::bigint], 'no')", job.id)
+    assert await claim(connection, worker, 2) == []
+    await connection.execute("update reactor.jobs set worker_id = null where id = $1", job.id)
+    assert len(await claim(connection, worker, 2)) == 1
+
+
+async def test_retries_of_a_lane_are_found_again(connection: Connection, worker: Worker) -> None:
+    await limit(connection, job_type="work", lane="*", max_running=1)
+    job_id = await insert(connection, lane="a")
+    for _ in range(3):
+        (job,) = await claim(connection, worker, 5)
+        assert job.id == job_id
+        assert await settle(connection, [Ending(job.id, job.attempt_id, Snoozed(0.0))])
+
+
+async def test_waiting_jobs_of_a_lane_run_when_their_dependency_has_ended(
+    connection: Connection, worker: Worker
+) -> None:
+    first = await insert(connection, lane="a")
+    second = await insert(connection, lane="b", after=[first])
+    for expected in (first, second):
+        jobs = await claim(connection, worker, 5)
+        assert [job.id for job in jobs] == [expected]
+        await finish(connection, jobs)
+
+
+async def test_a_scope_is_free_of_the_limits_of_its_jobs(connection: Connection, worker: Worker) -> None:
+    """Scopes and lanes compose: one job of the scope at a time, and each in the turn of its lane."""
+    for n in range(6):
+        await insert(connection, lane=f"lane {n % 2}", scope="s")
+    done = []
+    for _ in range(6):
+        jobs = await claim(connection, worker, 6)
+        assert len(jobs) == 1
+        done += [job.id for job in jobs]
+        await finish(connection, jobs)
+    assert done == sorted(done)
+
+
+async def test_lanes_take_turns(connection: Connection, worker: Worker) -> None:
+    """One lane's thousand jobs do not delay the three of each other lane."""
+    await insert_many(connection, 1000, lane="big")
+    for n in range(9):
+        await insert_many(connection, 3, lane=f"small {n}")
+    taken: list[str] = []
+    for batch in (1, 4, 10, 5, 10):
+        taken += await lanes_of(connection, await claim(connection, worker, batch))
+    assert Counter(taken)["big"] == 3
+    assert all(Counter(taken)[f"small {n}"] == 3 for n in range(9))
+
+
+async def test_jobs_without_a_lane_take_turns_with_lanes(connection: Connection, worker: Worker) -> None:
+    await insert_many(connection, 100)
+    for lane in ("a", "b", "c"):
+        await insert_many(connection, 100, lane=lane)
+    taken: list[str] = []
+    for _ in range(40):
+        taken += await lanes_of(connection, await claim(connection, worker, 1))
+    assert set(Counter(taken).values()) == {10}
+
+
+async def test_priority_comes_before_turns(connection: Connection, worker: Worker) -> None:
+    await insert_many(connection, 10, lane="a")
+    urgent = [await insert(connection, lane="b", priority=-1) for _ in range(5)]
+    assert [job.id for job in await claim(connection, worker, 5)] == urgent
+
+
+@pytest.mark.parametrize("batch", [1, 10])
+async def test_queues_take_turns(connection: Connection, worker: Worker, batch: int) -> None:
+    """A job in a queue of its own does not wait for 400 older ones of another queue."""
+    await insert_many(connection, 400, queue="a")
+    last = await insert(connection, queue="b")
+    taken: list[int] = []
+    while last not in taken:
+        taken += [job.id for job in await claim(connection, worker, batch)]
+    assert len(taken) <= 20  # one of two, at random: later than that in one of a million runs
+    before = len(taken)
+    await insert_many(connection, 100, queue="c")
+    for _ in range(40 // batch):
+        taken += [job.id for job in await claim(connection, worker, batch)]
+    queues = await connection.fetch(
+        "select queue, count(*) from reactor.jobs where id = any ($1) group by queue", taken[before:]
+    )
+    assert all(count >= 8 for _, count in queues)
+
+
+async def test_slots_limit_what_a_worker_takes_from_a_queue(connection: Connection, worker: Worker) -> None:
+    for queue in ("a", "b"):
+        await insert_many(connection, 20, queue=queue)
+        await insert_many(connection, 20, lane="l", queue=queue)
+    rows = await connection.fetch(
+        "select queue from reactor.claim($1, 10, array['a', 'b'], array['work'], array[3], slots => array[2, 100])",
+        worker.id,
+    )
+    assert Counter(row["queue"] for row in rows) == {"a": 2, "b": 8}
+
+
+async def test_a_rate_is_exact_over_all_claimers(connection: Connection, database: str, worker: Worker) -> None:
+    """Never more than the burst and what the time has added; and no less, to within two percent."""
+    rate, burst = 100, 10
+    await limit(connection, job_type="work", rate=rate)
+    await insert_many(connection, 400)
+    starts: list[float] = []
+
+    async def pod(own: Connection) -> None:
+        while len(starts) < 250:
+            jobs, again, opens_in = await claim_once(own, worker, 5)
+            starts.extend(job.locked_at.timestamp() for job in jobs)
+            assert jobs or again
+            await asyncio.sleep(min(opens_in or 0.0, 0.02))
+
+    async with AsyncExitStack() as stack, asyncio.timeout(60):
+        await asyncio.gather(
+            *[pod(await stack.enter_async_context(connect(database, name=f"pod {n}"))) for n in range(4)]
+        )
+    starts.sort()
+    for first in range(0, len(starts), 5):
+        for last in range(first + 5, len(starts), 7):
+            assert last - first + 1 <= burst + (starts[last] - starts[first]) * rate + 1.5
+    assert (len(starts) - burst) / (starts[-1] - starts[0]) >= 0.95 * rate
+
+
+async def test_a_rate_says_when_the_next_job_may_start(connection: Connection, worker: Worker) -> None:
+    await connection.execute(
+        "insert into reactor.limits (job_type, lane, rate, period, burst) values ('work', '*', 1, '1 hour', 2)"
+    )
+    await insert_many(connection, 5, lane="a")
+    jobs, again, opens_in = await claim_once(connection, worker, 5)
+    assert len(jobs) == 2
+    assert again is Again.LIMITED
+    assert opens_in == pytest.approx(3600, abs=60)
+
+
+async def test_a_producer_can_not_change_limits(connection: Connection) -> None:
+    async with connection.transaction():
+        await connection.execute("set local role reactor_producer")
+        await insert(connection, lane="a")
+        for statement in (
+            "insert into reactor.limits (queue, max_running) values ('default', 0)",
+            "delete from reactor.arrivals",
+            "update reactor.limit_locks set bucket = 1",
+            "select reactor.charge_limits(array[1])",
+        ):
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                async with connection.transaction():
+                    await connection.execute(statement)
+
+
+@pytest.mark.parametrize("lane", ["", "*", "a\nb", "x" * 1001])
+async def test_invalid_lanes_are_refused(connection: Connection, lane: str) -> None:
+    with pytest.raises(asyncpg.PostgresError, match="is not a valid lane"):
+        await insert(connection, lane=lane)
+
+
+async def test_a_job_that_no_limit_counts_ends_with_a_hot_update(connection: Connection, worker: Worker) -> None:
+    await limit(connection, job_type="other", max_running=1)
+    await insert_many(connection, 20)
+    jobs = await claim(connection, worker, 20)
+    await connection.execute("select pg_stat_force_next_flush()")
+    before = await connection.fetchval("select pg_stat_get_tuples_hot_updated('reactor.jobs'::regclass)")
+    await finish(connection, jobs)
+    await connection.execute("select pg_stat_force_next_flush()")
+    after = await connection.fetchval("select pg_stat_get_tuples_hot_updated('reactor.jobs'::regclass)")
+    assert after - before >= 15
+
+
+async def test_housekeeping_repairs_what_changes_by_hand_left_behind(connection: Connection, worker: Worker) -> None:
+    await limit(connection, job_type="work", max_running=1)
+    await insert_many(connection, 2, lane="a")
+    (job,) = await claim(connection, worker, 5)
+    await connection.execute("delete from reactor.jobs where id = $1", job.id)
+    await connection.execute("delete from reactor.lines; delete from reactor.arrivals")
+    assert await claim(connection, worker, 5) == []
+    assert tuple(await connection.fetchrow(statements.REPAIR_LINES) or ()) == (1, 1)
+    assert len(await claim(connection, worker, 5)) == 1
+    assert tuple(await connection.fetchrow(statements.REPAIR_LINES) or ()) == (0, 0)
+
+
+class Drill:
+    """Eight claim loops without polls: what is not notified, or not reported as a time, is never claimed."""
+
+    LIMITS: ClassVar = {("", "a", ""): 9, ("q1", "", ""): 11, ("q1", "b", ""): 4, ("", "a", "*"): 2, ("q2", "", "*"): 3}
+
+    def __init__(self, database: str, seed: int, seconds: float) -> None:
+        self.database = database
+        self.random = random.Random(seed)
+        self.ends_at = time.monotonic() + seconds
+        self.registry = Registry()
+        for job_type in ("a", "b", "c"):
+            self.registry.register(job_type, max_attempts=1000)(self.work)
+        self.pods: list[tuple[ClaimLoop, asyncio.Task[None]]] = []
+
+    async def work(self) -> None:
+        await asyncio.sleep(self.random.choice((0, 0, 0.001, 0.005, 0.02, 0.05)))
+        if self.random.random() < 0.05:
+            raise Retry(after=0.01)
+
+    def rounds(self) -> Iterator[None]:
+        while time.monotonic() < self.ends_at:
+            yield
+
+    async def start_pod(self) -> tuple[ClaimLoop, asyncio.Task[None]]:
+        concurrency = self.random.choice((2, 5, 10))
+        loop = await register(self.database, self.registry, concurrency=concurrency, poll_seconds=0)
+        return loop, asyncio.create_task(loop.run())
+
+    async def produce(self, connection: Connection) -> None:
+        chance = self.random
+        for _ in self.rounds():
+            rows = [
+                (
+                    chance.choice("abc"),
+                    chance.choice(("q1", "q2", "q3")),
+                    chance.choice((0, 0, 5)),
+                    f"lane {chance.randrange(50)}" if chance.random() < 0.8 else None,
+                    f"scope {chance.randrange(30)}" if chance.random() < 0.1 else None,
+                )
+                for _ in range(chance.choice((1, 1, 3, 20)))
+            ]
+            async with connection.transaction():
+                await connection.executemany(
+                    "insert into reactor.jobs (job_type, queue, priority, lane, scope) values ($1, $2, $3, $4, $5)",
+                    rows,
+                )
+            await asyncio.sleep(chance.choice((0, 0.01, 0.05)))
+
+    async def change_limits(self, connection: Connection) -> None:
+        for _ in self.rounds():
+            key, most = self.random.choice(list(self.LIMITS.items()))
+            await connection.execute(
+                "update reactor.limits set max_running = $4 where (queue, job_type, lane) = ($1, $2, $3)",
+                *key,
+                self.random.randint(1, most),
+            )
+            await asyncio.sleep(0.1)
+
+    async def kill(self, connection: Connection) -> None:
+        for _ in self.rounds():
+            await asyncio.sleep(0.4)
+            place = self.random.randrange(len(self.pods))
+            loop, task = self.pods[place]
+            loop.interrupt()
+            await task
+            await connection.execute(
+                "update reactor.workers set lease_until = clock_timestamp() - interval '1 hour' where id = $1",
+                loop.worker.id,
+            )
+            await connection.execute("select reactor.expire_workers()")
+            await connection.execute("select reactor.sweep(1000)")
+            self.pods[place] = await self.start_pod()
+
+    async def watch(self, connection: Connection, above: list[object]) -> None:
+        while True:
+            for queue, job_type, lane, running in await connection.fetch(_EACH_LIMIT):
+                if running > self.LIMITS[queue, job_type, "*" if lane else ""]:
+                    above.append((queue, job_type, lane, running))
+            await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+async def drill(database: str) -> AsyncIterator[Drill]:
+    drill = Drill(database, seed=random.randrange(1_000_000), seconds=4)
+    drill.pods += [await drill.start_pod() for _ in range(8)]
+    yield drill
+    for loop, task in drill.pods:
+        loop.interrupt()
+        await task
+
+
+async def test_eight_pods_never_exceed_limits_and_leave_nothing_behind(
+    connection: Connection, connections: list[Connection], drill: Drill
+) -> None:
+    """With 50 lanes, scopes, retries, workers that die and limits that change meanwhile."""
+    for (queue, job_type, lane), most in drill.LIMITS.items():
+        await limit(connection, queue=queue, job_type=job_type, lane=lane, max_running=most)
+    await limit(connection, queue="q2", job_type="c", rate=200)
+    above: list[object] = []
+    watch = asyncio.create_task(drill.watch(connections[0], above))
+    await asyncio.gather(drill.produce(connections[1]), drill.change_limits(connections[2]), drill.kill(connections[3]))
+    unfinished = "select count(*) from reactor.jobs where finished_at is null"
+
+    async def is_done() -> bool:
+        return bool(await connection.fetchval(unfinished) == 0)
+
+    await until(is_done, within_seconds=60)
+    watch.cancel()
+    assert above == []
+    assert await connection.fetchval("select count(*) from reactor.places") == 0
+    assert await connection.fetchval("select count(*) from reactor.lines where lane <> ''") == 0
+
+
+@pytest.fixture
+async def connections(database: str) -> AsyncIterator[list[Connection]]:
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(connect(database, name=f"other {n}")) for n in range(4)]
