@@ -29,6 +29,7 @@ _MODULES = {
     "pause": "operate",
     "resume": "operate",
     "drain": "operate",
+    "limits": "limits",
     "schedules": "schedules",
     "prune": "prune",
     "token": "token",

@@ -102,6 +102,25 @@ async def test_queues_are_paused_and_draining_is_switched(api: httpx.AsyncClient
     assert (bad.status_code, bad.json()["errors"][0]["field"]) == (422, "queue")
 
 
+async def test_limits_are_set_listed_and_removed(api: httpx.AsyncClient, connection: Connection) -> None:
+    key = {"queue": None, "job_type": "charge", "lane": "*"}
+    values = {"max_running": 5, "rate": 100, "period_seconds": 60.0, "burst": None}
+    for was_set in (False, True):
+        done = await api.post("/v1/limits", json=key | values)
+        assert done.json() == key | values | {"was_set": was_set}
+    assert (await api.get("/v1/limits")).json() == {"limits": [key | values | {"is_declared": False, "running": 0}]}
+    assert (await api.post("/v1/limits/remove", json=key)).json() == key | {"is_declared": False}
+    assert (await api.post("/v1/limits/remove", json=key)).status_code == 404
+    for wrong in ({"max_running": 1}, {"queue": "q", "max_running": -1}, {"queue": "q", "rate": 0}):
+        assert (await api.post("/v1/limits", json=wrong)).status_code == 422
+    notes = await connection.fetch("select what, target from reactor.audit order by id")
+    assert [tuple(note) for note in notes] == [
+        ("limit set", "type=charge lane=*"),
+        ("limit set", "type=charge lane=*"),
+        ("limit remove", "type=charge lane=*"),
+    ]
+
+
 async def test_the_audit_records_every_action_with_caller_and_address(
     api: httpx.AsyncClient, connection: Connection
 ) -> None:

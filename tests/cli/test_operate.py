@@ -322,6 +322,18 @@ async def test_queues_are_paused_listed_and_resumed(reactor: Reactor) -> None:
     assert "was not paused" in reactor("resume", "imports").stdout
 
 
+async def test_limits_are_set_listed_and_removed_on_the_command_line(reactor: Reactor) -> None:
+    assert "no limits" in reactor("limits").stderr
+    key = ("--type", "charge", "--lane", "*")
+    assert reactor("limits", "set", *key, "--max-running", "5", "--rate", "9", "--period", "1m").returncode == 0
+    (line,) = [line for line in reactor("limits").stdout.splitlines() if "charge" in line]
+    assert line.split()[:9] == ["any", "charge", "*", "0", "5", "9", "per", "1", "min"]
+    assert json.loads(reactor("limits", "--json").stdout)[0]["period_seconds"] == 60
+    assert "is removed" in reactor("limits", "remove", *key).stdout
+    assert "There is no limit" in reactor("limits", "remove", *key).stderr
+    assert "neither a queue nor a job type" in reactor("limits", "set", "--max-running", "5").stderr
+
+
 async def test_draining_is_turned_on_and_off_and_shown(reactor: Reactor) -> None:
     assert "off" in reactor("drain").stdout
     assert "Draining is on" in reactor("drain", "on").stdout

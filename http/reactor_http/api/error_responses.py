@@ -15,6 +15,8 @@ from reactor.errors import (
     Draining,
     JobInvalid,
     JobUnknown,
+    LimitInvalid,
+    LimitUnknown,
     LockedElsewhere,
     NotRecoverable,
     PipelineUnknown,
@@ -97,7 +99,9 @@ def problem_of(error: ReactorError) -> Problem:
             return Problem(
                 404, error.message, "GET /v1/pipelines lists recent pipelines; old ones may have been pruned."
             )
-        case JobInvalid():
+        case LimitUnknown():
+            return Problem(404, error.message, "GET /v1/limits lists them.")
+        case JobInvalid() | LimitInvalid():
             return Problem(422, error.message, error.remedy)
         case NotRecoverable():
             return Problem(409, error.message, error.remedy, state=error.state)

@@ -1,4 +1,4 @@
-"""The endpoints for operators: cancel, retry, recover; queues, draining, workers, schedules."""
+"""The endpoints for operators: cancel, retry, recover; queues, limits, draining, workers, schedules."""
 
 from typing import Any
 
@@ -7,7 +7,8 @@ from starlette.responses import Response
 
 from reactor.errors import JobUnknown
 from reactor.job import JobState
-from reactor.operate import actions
+from reactor.operate import actions, limits
+from reactor.operate.limits import LimitKey, LimitValues
 from reactor.operate.schedules import list_schedules
 from reactor.queries.pipelines import find_pipeline
 from reactor.queries.queues import find_restrictions, list_queues
@@ -15,9 +16,9 @@ from reactor.queries.workers import list_workers
 from reactor_http.api import responses
 from reactor_http.api.access import Permission, RequestHandler, operator
 from reactor_http.api.endpoint import Endpoint
-from reactor_http.api.read_request import job_id, pipeline_id, queue_name, read_body
+from reactor_http.api.read_request import invalid, job_id, pipeline_id, queue_name, read_body
 from reactor_http.api.render_response import json_response
-from reactor_http.api.requests import CancelRequest, DrainRequest, EmptyBody
+from reactor_http.api.requests import CancelRequest, DrainRequest, EmptyBody, LimitName, LimitRequest
 from reactor_http.problem import Problem
 from reactor_http.state import state_of
 
@@ -99,6 +100,35 @@ async def switch_drain(request: Request) -> Response:
     async with state_of(request).connection() as connection:
         was = await actions.drain(connection, body.on, operator(request))
     return json_response({"draining": body.on, "was_draining": was})
+
+
+async def show_limits(request: Request) -> Response:
+    async with state_of(request).connection() as connection:
+        found = await limits.list_limits(connection)
+    for limit in found:
+        limit |= {name: limit[name] or None for name in ("queue", "job_type", "lane")}
+    return json_response({"limits": found})
+
+
+async def set_limit(request: Request) -> Response:
+    body = await read_body(request, LimitRequest)
+    values = LimitValues(body.max_running, body.rate, body.period_seconds, body.burst)
+    async with state_of(request).connection() as connection:
+        was = await limits.set_limit(connection, _limit_key(body), values, operator(request))
+    return json_response(body.model_dump() | {"was_set": was is not None})
+
+
+async def remove_limit(request: Request) -> Response:
+    body = await read_body(request, LimitName)
+    async with state_of(request).connection() as connection:
+        is_declared = await limits.remove_limit(connection, _limit_key(body), operator(request))
+    return json_response(body.model_dump() | {"is_declared": is_declared})
+
+
+def _limit_key(body: LimitName) -> LimitKey:
+    if body.queue is None and body.job_type is None:
+        raise invalid({"queue": "or job_type must be given"})
+    return LimitKey(body.queue or "", body.job_type or "", body.lane or "")
 
 
 async def show_schedules(request: Request) -> Response:
@@ -187,6 +217,24 @@ ENDPOINTS = (
         "Switch draining on (pods claim no more jobs) or off",
         responses.ChangedDraining,
         body=DrainRequest,
+        body_is_required=True,
+    ),
+    _view("/v1/limits", show_limits, "List limits with the running jobs that they count", responses.LimitList),
+    _action(
+        "/v1/limits",
+        set_limit,
+        "Set a limit on running jobs, or on starts in a period, over all pods",
+        responses.ChangedLimit,
+        body=LimitRequest,
+        body_is_required=True,
+    ),
+    _action(
+        "/v1/limits/remove",
+        remove_limit,
+        "Remove a limit",
+        responses.RemovedLimit,
+        errors={404: responses.Problem},
+        body=LimitName,
         body_is_required=True,
     ),
     _view("/v1/schedules", show_schedules, "List schedules", responses.ScheduleList),

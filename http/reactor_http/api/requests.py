@@ -152,6 +152,9 @@ class JobFields(RequestBody):
     idempotency_key: Key | None = None
     """Sending the same request twice creates one job: the second response returns the existing job. Follows the rules
     of scope."""
+    lane: Key | None = None
+    """On whose behalf the job runs, e.g. customer=17. Lanes take turns, and limits may apply to each. Follows the rules
+    of scope, and is not *."""
 
     @field_validator("exclusive")
     @classmethod
@@ -220,6 +223,25 @@ class EmptyBody(RequestBody):
 
 class DrainRequest(RequestBody):
     on: bool
+
+
+class LimitName(RequestBody):
+    queue: Label | None = None
+    """The queue that is limited; null: any. At least one of queue and job_type is needed."""
+    job_type: Label | None = None
+    """The job type that is limited; null: any."""
+    lane: Key | None = None
+    """null: all jobs together; *: the jobs of each lane; else: those of this lane, instead of *."""
+
+
+class LimitRequest(LimitName):
+    max_running: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    """Jobs that may run at the same time; null: any number."""
+    rate: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+    """Jobs that may start in a period; null: any number."""
+    period_seconds: Annotated[float, Field(ge=0.001, le=366 * 86400)] = 1.0
+    burst: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+    """Jobs that may start at once after a pause; null: a tenth of a second's worth, at least 2, at most rate."""
 
 
 class Query(BaseModel):

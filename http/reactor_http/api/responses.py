@@ -84,6 +84,7 @@ class FullJob(Job):
     max_attempts: int | None
     timeout_seconds: float | None
     idempotency_key: str | None
+    lane: str | None
     attempt_id: UUID | None
     worker_id: UUID | None
     broken_by: int | None
@@ -230,6 +231,46 @@ class ChangedQueue(ResponseBody):
     queue: str
     paused: bool
     was_paused: bool
+
+
+class LimitValues(ResponseBody):
+    max_running: int | None
+    rate: int | None
+    period_seconds: float
+    burst: int | None
+
+
+class ListedLimit(LimitValues):
+    queue: str | None
+    """null: any."""
+    job_type: str | None
+    """null: any."""
+    lane: str | None
+    """null: all jobs together; *: the jobs of each lane."""
+    is_declared: bool
+    """Code declares it too."""
+    running: int
+    """Running jobs that it counts."""
+
+
+class LimitList(ResponseBody):
+    limits: list[ListedLimit]
+
+
+class ChangedLimit(LimitValues):
+    queue: str | None
+    job_type: str | None
+    lane: str | None
+    was_set: bool
+    """There was such a limit before."""
+
+
+class RemovedLimit(ResponseBody):
+    queue: str | None
+    job_type: str | None
+    lane: str | None
+    is_declared: bool
+    """Code declares it: the next worker that starts writes it again."""
 
 
 class DrainState(ResponseBody):
