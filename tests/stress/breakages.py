@@ -67,13 +67,13 @@ SKIPPED_EDGES = Breakage(
 
 NO_LIMITS = Breakage(
     "claim ignores the limits of queues",
-    "free_capacity",
+    "room",
     """
-    create or replace function reactor.free_capacity(queues text[], out free int[], out left_some boolean)
+    create or replace function reactor.room(queues text[], types text[], lanes text[])
+        returns table (n int, free int, opens_at timestamptz)
     language plpgsql as $$
     begin
-        free := array_fill(null::int, array[cardinality(queues)]);
-        left_some := false;
+        return;
     end
     $$
     """,
