@@ -436,7 +436,8 @@ DIMENSIONS = [
     ),
     Dimension(
         "Children of one end", "children", (100, 1_000, 10_000), (100_000,), children,
-        "none beyond PostgreSQL's maximum for a JSON value (255 MB).",
+        "an attempt that chains more than 100,000 jobs is refused; "
+        "more than 1,000 are written on a connection of their own.",
     ),
     Dimension(
         "Submitting a pipeline", "jobs in the pipeline", (10, 100, 1_000, 10_000), (), submit_pipeline,

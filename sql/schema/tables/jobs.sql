@@ -47,7 +47,7 @@ create table reactor.jobs (
 ) with (
     -- Space for the version that a completion writes. It changes no column of a B-tree index or of a predicate, so with
     -- space in the page it is a HOT update (from PostgreSQL 16 on: before, BRIN indexes prevented that).
-    fillfactor = 62,
+    fillfactor = 61,
     -- Every job leaves several dead row versions, and claims walk through them until vacuum removes them.
     autovacuum_vacuum_scale_factor = 0.02,
     autovacuum_vacuum_insert_scale_factor = 0.1,
