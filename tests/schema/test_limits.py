@@ -340,14 +340,15 @@ async def test_invalid_lanes_are_refused(connection: Connection, lane: str) -> N
 
 async def test_a_job_that_no_limit_counts_ends_with_a_hot_update(connection: Connection, worker: Worker) -> None:
     await limit(connection, job_type="other", max_running=1)
-    await insert_many(connection, 20)
-    jobs = await claim(connection, worker, 20)
-    await connection.execute("select pg_stat_force_next_flush()")
-    before = await connection.fetchval("select pg_stat_get_tuples_hot_updated('reactor.jobs'::regclass)")
-    await finish(connection, jobs)
-    await connection.execute("select pg_stat_force_next_flush()")
-    after = await connection.fetchval("select pg_stat_get_tuples_hot_updated('reactor.jobs'::regclass)")
-    assert after - before >= 15
+    if int(await connection.fetchval("show server_version_num")) < 160000:
+        pytest.skip("before PostgreSQL 16, BRIN indexes prevent HOT updates")
+    await insert_many(connection, 1)
+    jobs = await claim(connection, worker, 1)
+    hot = "select n_tup_hot_upd from pg_stat_xact_user_tables where relid = 'reactor.jobs'::regclass"
+    async with connection.transaction():
+        before = await connection.fetchval(hot)
+        await finish(connection, jobs)
+        assert await connection.fetchval(hot) == before + 1
 
 
 async def test_housekeeping_repairs_what_changes_by_hand_left_behind(connection: Connection, worker: Worker) -> None:
