@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from enum import Enum
+from operator import attrgetter
 from typing import NamedTuple
 
 import asyncpg
@@ -13,6 +14,8 @@ from reactor.job import Job
 from reactor.lifecycle.lease import Worker
 from reactor.lifecycle.settle import settle
 from reactor.outcome import Ending, Failed
+
+_ORDER = attrgetter("priority", "id")
 
 
 class Again(Enum):
@@ -61,7 +64,9 @@ async def claim_once(
     if records and records[-1][0] is None:
         last = records.pop()
         again, opens_in = Again(last["job_type"]), last["timeout_seconds"]
-    return Claimed(await _readable(connection, records), again, opens_in)
+    jobs = await _readable(connection, records)
+    jobs.sort(key=_ORDER)  # the statement returns them as they lie in the table
+    return Claimed(jobs, again, opens_in)
 
 
 async def _readable(connection: Connection, records: list[asyncpg.Record]) -> list[Job]:

@@ -187,3 +187,41 @@ async def test_advisory_locks_stop_neither_claims_nor_ends(
         [first] = await claim(connection, worker, 10)
         await finish(connection, first)
         assert len(await claim(connection, worker, 10)) == 1
+
+
+async def test_a_job_without_a_lane_does_not_bring_the_oldest_of_its_scope_past_the_limit_of_a_lane(
+    connection: Connection, worker: Worker
+) -> None:
+    await connection.execute("insert into reactor.limits (job_type, lane, max_running) values ('work', '*', 1)")
+    await insert(connection, lane="customer=1")
+    [holder] = await claim(connection, worker, 1)
+    oldest = await insert(connection, lane="customer=1", scope="s")
+    assert await claim(connection, worker, 10) == []
+    younger = await insert(connection, scope="s")
+    assert await claim(connection, worker, 10) == []
+    assert await parked(connection) == 1
+    for job_id in (oldest, younger):
+        await finish(connection, holder)
+        [holder] = await claim(connection, worker, 10)
+        assert holder.id == job_id
+
+
+@pytest.mark.parametrize("change", ["cancel", "run_after", "lane"])
+async def test_a_job_behind_one_of_another_lane_is_unparked_when_that_one_does_not_come_first_any_more(
+    connection: Connection, worker: Worker, change: str
+) -> None:
+    await connection.execute("insert into reactor.limits (job_type, lane, max_running) values ('work', '*', 0)")
+    oldest, younger = await insert(connection, lane="customer=1", scope="s"), await insert(connection, scope="s")
+    assert await claim(connection, worker, 10) == []
+    assert await parked(connection) == 1
+    match change:
+        case "cancel":
+            await connection.execute("update reactor.jobs set state = 'cancelled' where id = $1", oldest)
+        case "run_after":
+            await connection.execute(
+                "update reactor.jobs set run_after = now() + interval '1 hour' where id = $1", oldest
+            )
+        case "lane":
+            await connection.execute("update reactor.jobs set lane = null where id = $1", oldest)
+    first = oldest if change == "lane" else younger
+    assert [job.id for job in await claim(connection, worker, 10)] == [first]

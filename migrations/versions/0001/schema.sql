@@ -73,6 +73,7 @@
 \ir functions/submit.sql
 \ir functions/submit_pipeline.sql
 \ir functions/chain.sql
+\ir functions/kinds.sql
 \ir functions/claim_limited.sql
 \ir functions/claim.sql
 \ir functions/settle.sql

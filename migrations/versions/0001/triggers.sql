@@ -8,7 +8,8 @@ create constraint trigger after_wakeup after insert on reactor.wakeups
 
 create or replace trigger before_insert before insert on reactor.jobs
     for each row execute function reactor.before_insert();
-create or replace trigger check_update before update of job_type, payload, queue, priority, max_attempts,
+-- After and not before the update: with a trigger before it, an update of any column fetches and locks its rows again.
+create or replace trigger check_update after update of job_type, payload, queue, priority, max_attempts,
     timeout_seconds, tags, scope, lane, exclusive, idempotency_key on reactor.jobs
     for each row execute function reactor.check_update();
 

@@ -1,112 +1,6 @@
 -- Claims: each job goes to exactly one of any number of workers. Claims wait for no lock: what another transaction has
 -- locked is skipped. (Functions called from here are PL/pgSQL: SQL functions are planned at each call, which takes a
 -- third of a millisecond.)
---
--- A kind is a queue and a job type: within it, jobs_ready has the jobs in the order in which they are claimed.
-
--- The kinds to claim from, at most `batch`, those with the most urgent jobs first, without paused queues. With `marks`,
--- only kinds that these name (reactor.claim says what they are).
-create or replace function reactor.ready_kinds(
-    wanted text[], paused text[], types text[], quotas int[], batch int, marks jsonb,
-    out queue text[], out job_type text[], out quota int[], out after_priority smallint[], out after_id bigint[])
-language plpgsql set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan
-    set enable_seqscan = off set enable_bitmapscan = off as $$
-#variable_conflict use_column
-begin
-    if marks is not null then
-        select array_agg(m.queue), array_agg(m.job_type), array_agg(t.quota), array_agg(m.priority), array_agg(m.id)
-        into ready_kinds.queue, ready_kinds.job_type, ready_kinds.quota, after_priority, after_id
-        from jsonb_to_recordset(marks) m (queue text, job_type text, priority smallint, id bigint)
-        join unnest(types, quotas) t (job_type, quota) on t.job_type = m.job_type
-        where m.queue <> all (paused);
-        return;
-    end if;
-    if wanted is null then
-        -- A loose index scan: one step through the index for each queue.
-        with recursive ready (name) as (
-            (select j.queue from reactor.jobs j
-                where j.phase = 'ready' and j.lane is null
-                order by j.queue limit 1)
-            union all
-            select (select j.queue from reactor.jobs j
-                where j.phase = 'ready' and j.lane is null
-                    and j.queue > ready.name
-                order by j.queue limit 1)
-            from ready where ready.name is not null
-        )
-        select array_agg(ready.name) into wanted from ready where ready.name is not null;
-    end if;
-    select array_agg(k.queue), array_agg(k.job_type), array_agg(k.quota), array_agg((-32768)::smallint), array_agg(0)
-    into ready_kinds.queue, ready_kinds.job_type, ready_kinds.quota, after_priority, after_id
-    from (
-        select o.queue, t.job_type, t.quota
-        from (select unnest(wanted) as queue except select unnest(paused)) o
-        cross join unnest(types, quotas) t (job_type, quota)
-        cross join lateral (
-            select j.priority, j.id from reactor.jobs j
-            where j.phase = 'ready' and j.lane is null
-                and j.queue = o.queue and j.job_type = t.job_type
-            order by j.priority, j.id limit 1) head
-        -- Queues take turns.
-        order by head.priority, row_number() over (partition by o.queue, head.priority order by head.id),
-            hashtext(o.queue || (select random()::text)) limit batch
-    ) k;
-end
-$$;
-
--- How many jobs of each kind belong to the first `batch` over all of them: by priority; at the same priority, queues
--- take turns; within a queue by id. `free`: at most so many of a queue. First without locks: locking a whole batch of
--- each kind would make other pods skip the surplus. A few jobs of each kind give bounds that none of the first `batch`
--- lies beyond; so only about that many are read, however many kinds there are.
-create or replace function reactor.share_batch(
-    queues text[], types text[], free int[], after_priority smallint[], after_id bigint[], batch int)
-    returns int[]
-language plpgsql set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan
-    set enable_seqscan = off set enable_bitmapscan = off as $$
-begin
-    return array(
-        with kind as materialized (
-            select k.* from unnest(queues, types, free, after_priority, after_id)
-                with ordinality k (queue, job_type, free, priority, id, n)
-        ), few as materialized (
-            select f.*, row_number() over (partition by f.queue, f.priority order by f.id) as place
-            from (
-                select k.queue, k.free, r.priority, r.id,
-                    row_number() over (partition by k.queue order by r.priority, r.id) as place_in_queue
-                from kind k cross join lateral (
-                    select j.priority, j.id from reactor.jobs j
-                    where j.phase = 'ready' and j.lane is null
-                        and j.queue = k.queue and j.job_type = k.job_type and (j.priority, j.id) > (k.priority, k.id)
-                    order by j.priority, j.id limit least(k.free, 1 + 2 * batch / cardinality(queues))) r
-            ) f
-            where f.free is null or f.place_in_queue <= f.free
-        ), bound as materialized (
-            select f.priority, f.place from few f order by f.priority, f.place offset batch - 1 limit 1
-        ), queue_bound as materialized (
-            select f.queue, f.priority, f.id from few f join bound b on b.priority = f.priority and b.place = f.place
-        ), first as materialized (
-            select k.n, k.queue, k.free, r.priority, r.id
-            from kind k
-            left join queue_bound q on q.queue = k.queue
-            cross join lateral (
-                select j.priority, j.id from reactor.jobs j
-                where j.phase = 'ready' and j.lane is null
-                    and j.queue = k.queue and j.job_type = k.job_type and (j.priority, j.id) > (k.priority, k.id)
-                    and (j.priority, j.id) <= (coalesce(q.priority, (select b.priority from bound b), 32767),
-                        coalesce(q.id, 9223372036854775807))
-                order by j.priority, j.id limit least(k.free, batch)) r
-        ), allowed as (
-            select f.n from (
-                select f.*, row_number() over (partition by f.queue, f.priority order by f.id) as place,
-                    row_number() over (partition by f.queue order by f.priority, f.id) as place_in_queue
-                from first f) f
-            where f.free is null or f.place_in_queue <= f.free
-            order by f.priority, f.place, hashtext(f.queue || (select random()::text)) limit batch
-        )
-        select (select count(*)::int from allowed a where a.n = k.n) from kind k order by k.n);
-end
-$$;
-comment on function reactor.share_batch is 'How many jobs of each kind are among the first `batch` of all.';
 
 -- Deletes the recent claims of a worker of which it holds nothing any more. One in sixteen claims does this; older rows
 -- are left to the sweeper. (By id, because there may be many dead rows while an old snapshot is open.)
@@ -118,8 +12,7 @@ begin
     where c.worker_id = forget_claims.worker_id
         and c.id > (select max(l.id) from reactor.claims l where l.worker_id = forget_claims.worker_id) - 1000
         and not exists (
-            select from unnest(c.job_ids) i (id) join reactor.jobs j on j.id = i.id
-            where j.worker_id = forget_claims.worker_id);
+            select from reactor.jobs j where j.id = any (c.job_ids) and j.worker_id = forget_claims.worker_id);
 end
 $$;
 comment on function reactor.forget_claims is 'Deletes claims of a worker of which it holds no job any more.';
@@ -194,6 +87,8 @@ declare
     is_only_kind boolean;  -- nothing but this kind is ready:
     only_queue text;
     only_type text;
+    first_priority smallint;  -- of its first job
+    first_id bigint;
     paused text[] := '{}';
     kind_queue text[];
     kind_type text[];
@@ -222,17 +117,18 @@ begin
     select w.pod, exists (select from reactor.freed_scopes), exists (select from reactor.unresolved),
         exists (select from reactor.queues q where q.paused), exists (select from reactor.limits)
             or exists (select from reactor.lines) or exists (select from reactor.arrivals),
-        first.queue, first.job_type,
+        first.queue, first.job_type, first.priority, first.id,
         not exists (
             select from reactor.jobs j
             where j.phase = 'ready' and j.lane is null
                 and (j.queue, j.job_type) > (first.queue, first.job_type))
-    into pod, has_freed_scopes, has_unresolved, any_paused, has_limits, only_queue, only_type, is_only_kind
+    into pod, has_freed_scopes, has_unresolved, any_paused, has_limits, only_queue, only_type, first_priority, first_id,
+        is_only_kind
     from reactor.workers w
     left join lateral (
-        select j.queue, j.job_type from reactor.jobs j
+        select j.queue, j.job_type, j.priority, j.id from reactor.jobs j
         where j.phase = 'ready' and j.lane is null and claim.marks is null
-        order by j.queue, j.job_type limit 1) first on true
+        order by j.queue, j.job_type, j.priority, j.id limit 1) first on true
     where w.id = claim.worker_id and w.ended_at is null and w.lease_until > clock_timestamp()
         and not (select s.draining from reactor.settings s);
     if not found then
@@ -291,8 +187,8 @@ begin
             kind_queue := array[only_queue];
             kind_type := array[only_type];
             kind_quota := quotas[array_position(types, only_type) : array_position(types, only_type)];
-            kind_after_priority := array[-32768];
-            kind_after_id := array[0];
+            kind_after_priority := array[first_priority];
+            kind_after_id := array[first_id - 1];
             kind_count := array[window_size];
         else
             if has_limits then
@@ -334,7 +230,7 @@ begin
             taken_at := clock_timestamp();
             return query
                 with picked as materialized (
-                    select l.location, l.id, l.scope, k.quota
+                    select l.location, l.id, l.scope
                     from unnest(kind_queue, kind_type, kind_quota, kind_count, kind_after_priority, kind_after_id)
                         k (queue, job_type, quota, n, priority, id)
                     cross join lateral (
@@ -356,10 +252,12 @@ begin
                     attempt_id = encode(random_part || substring(int8send(j.id) from 2), 'hex')::uuid,
                     worker_id = claim.worker_id, locked_by = pod, locked_at = taken_at,
                     started_at = coalesce(j.started_at, taken_at), attempts = j.attempts + 1,
-                    quota = coalesce(j.max_attempts, greatest(p.quota, j.quota), 3),
+                    quota = coalesce(j.max_attempts, greatest(quotas[array_position(types, j.job_type)], j.quota), 3),
                     broken_by = null, finished_at = null, changed_xid = txid_current()
-                from picked p
-                where j.ctid = p.location and not exists (select from picked s where s.scope is not null)
+                -- An array: a join would start a scan for each row, which asks the kernel for the size of the table.
+                where j.ctid = any (array(
+                    select p.location from picked p
+                    where not exists (select from picked s where s.scope is not null)))
                 returning j.id, j.job_type, j.payload, j.pipeline_id, j.parent_id, j.queue, j.priority, j.tags, j.scope,
                     j.attempt_id, j.attempts, j.quota, j.timeout_seconds, j.created_at, j.started_at, j.locked_at;
             get diagnostics n = row_count;

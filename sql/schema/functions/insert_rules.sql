@@ -210,6 +210,6 @@ begin
     then
         perform reactor.check_job(new);
     end if;
-    return new;
+    return null;
 end
 $$;

@@ -4,9 +4,10 @@
 -- A scope is taken, and its jobs are parked and unparked, under the lock of its bucket (reactor.scope_locks). Locks are
 -- tried and never waited for, so they can't be part of a deadlock. A claim that fails to get one leaves the scope and
 -- comes back. A release that fails to get one, or that finds the next job's row locked, writes the scope to
--- reactor.freed_scopes in the same transaction, and the next claim continues from there. Nothing is forgotten: who
--- parks a job has the lock and reads afterwards whether the scope is held. Either that shows the release, or the
--- release comes later, and then it either waits for nothing and sees the parked job, or leaves a row.
+-- reactor.freed_scopes in the same transaction, and the next claim continues from there. Nothing is forgotten: a claim
+-- that parks a job has the lock, and reads afterwards whether the scope is held. If the release was committed before,
+-- the claim sees it. If not, the release gets the lock later and sees the parked job, or fails to get it and leaves the
+-- row.
 
 create or replace function reactor.scope_bucket(scope text) returns int
 language sql immutable parallel safe return hashtext(scope) & 4095;
@@ -112,7 +113,8 @@ comment on function reactor.free_more_scopes is
 
 -- Takes the scopes of the first `batch` of these jobs whose scopes are free. The caller has locked the jobs' rows. With
 -- `in_order`, the oldest ready or parked job of the same scope, queue and type is taken instead, and the jobs that must
--- wait for their scope are parked; `parked_some`: there were any; `left_some`: scopes that could not be decided,
+-- wait for their scope are parked. If the oldest has another lane, none is taken: its lane may have limits, and it is
+-- claimed in the turn of its line. `parked_some`: jobs were parked; `left_some`: scopes that could not be decided,
 -- because another transaction has locked something.
 create or replace function reactor.take_scopes(
     ids bigint[], scopes text[], batch int, in_order boolean, out taken bigint[], out parked_some boolean,
@@ -125,6 +127,7 @@ declare
     leads text[];      -- free; the jobs that come first:
     leaders bigint[];
     places bigint[];
+    led text[];        -- by a job of another lane
     to_park bigint[];
     writable bigint[];
 begin
@@ -141,21 +144,26 @@ begin
         select j.scope from reactor.jobs j
         where j.scope = any (locked_scopes) and j.is_current and j.scope <> all (held) and j.id <> all (writable));
 
-    select array_agg(f.scope), array_agg(case when in_order then h.id else f.id end), array_agg(f.n)
-    into leads, leaders, places
+    select array_agg(f.scope) filter (where f.leads), array_agg(f.id) filter (where f.leads),
+        array_agg(f.n) filter (where f.leads), array_agg(f.scope) filter (where not f.leads)
+    into leads, leaders, places, led
     from (
-        select distinct on (u.scope) u.id, u.scope, u.n
-        from unnest(ids, scopes) with ordinality u (id, scope, n)
-        where u.scope = any (locked_scopes) and u.scope <> all (held) and u.scope <> all (undecided)
-        order by u.scope, u.n
-    ) f
-    join reactor.jobs c on c.id = f.id
-    cross join lateral (
-        select p.id from reactor.jobs p
-        where p.scope = c.scope and p.phase in ('ready', 'parked') and p.queue = c.queue and p.job_type = c.job_type
-            and p.attempts < coalesce(p.max_attempts, p.quota, 2147483647)
-        order by p.priority, p.id limit 1
-    ) h;
+        select f.scope, f.n, case when in_order then h.id else f.id end as id,
+            not in_order or h.lane is not distinct from c.lane as leads
+        from (
+            select distinct on (u.scope) u.id, u.scope, u.n
+            from unnest(ids, scopes) with ordinality u (id, scope, n)
+            where u.scope = any (locked_scopes) and u.scope <> all (held) and u.scope <> all (undecided)
+            order by u.scope, u.n
+        ) f
+        join reactor.jobs c on c.id = f.id
+        cross join lateral (
+            select p.id, p.lane from reactor.jobs p
+            where p.scope = c.scope and p.phase in ('ready', 'parked') and p.queue = c.queue
+                and p.job_type = c.job_type and p.attempts < coalesce(p.max_attempts, p.quota, 2147483647)
+            order by p.priority, p.id limit 1
+        ) h
+    ) f;
     if leaders is not null and not leaders <@ ids then
         -- Other transactions may have locked the leaders that are not among the caller's, or changed them.
         leaders := array(
@@ -185,11 +193,12 @@ begin
         where j.id = any (writable) and j.scope = any (leads) and j.id <> all (taken);
     end if;
 
-    -- Parked behind a job that runs or is about to, never behind one that is not taken here: no other claim may want
-    -- that.
+    -- Parked behind a job that runs or is about to, or behind one that leads from another line: whatever happens to
+    -- that one frees the scope. Never behind another that is not taken here: no other claim may want that.
     to_park := array(
         select u.id from unnest(ids, scopes) u (id, scope)
-        where in_order and (u.scope = any (held) or u.scope = any (leads)) and u.id <> all (taken));
+        where in_order and (u.scope = any (held) or u.scope = any (leads) or u.scope = any (led))
+            and u.id <> all (taken));
     parked_some := to_park <> '{}';
     if parked_some then
         update reactor.jobs j set parked = true, phase = 'parked', changed_xid = txid_current()

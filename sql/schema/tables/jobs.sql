@@ -1,29 +1,17 @@
--- One row per job; each comment says who writes the column. The order of the columns keeps the write-ahead log small:
--- of a new version in the same page, PostgreSQL leaves out what it has in common with the old one at the beginning and
--- at the end. So what never changes comes first and last, and what changes is in the middle. Numbers come before texts
--- and by width, so that rows need no padding and columns are found by their offset.
+-- One row per job; each comment says who writes the column. The order of the columns matters twice:
+-- - The write-ahead log leaves out what a new version in the same page has in common with the old one at the beginning
+--   and at the end. So what never changes comes first and last, and what changes is in the middle.
+-- - A column is found by its offset only if no column before it has a variable width or is NULL; else, all of them are
+--   walked. Every update compares the columns of all indexes, so these come early. Numbers come by width: no padding.
 create table reactor.jobs (
     id bigint generated always as identity primary key,
     inserted_xid bigint not null default txid_current(),
     created_at timestamptz not null default clock_timestamp(),
-    parent_id bigint,
     pipeline_id uuid not null default gen_random_uuid(),
     changed_xid bigint not null default txid_current(),
-    broken_by bigint,
-    run_after timestamptz,
-    locked_at timestamptz,
-    started_at timestamptz,
-    finished_at timestamptz,
-    attempt_id uuid,
-    worker_id uuid,
     attempts int not null default 0,
-    quota int,
     children int not null default 0,
     waiting_on int not null default 0,
-    max_attempts int,
-    key_reuse int,
-    timeout_seconds real,
-    progress real,
     priority smallint not null default 0,
     exclusive boolean not null default false,
     is_current boolean not null default false,
@@ -32,6 +20,19 @@ create table reactor.jobs (
     counted boolean not null default false,
     phase text not null default 'ready',
     state text not null default 'pending',
+    parent_id bigint,
+    broken_by bigint,
+    run_after timestamptz,
+    locked_at timestamptz,
+    started_at timestamptz,
+    finished_at timestamptz,
+    attempt_id uuid,
+    worker_id uuid,
+    quota int,
+    max_attempts int,
+    key_reuse int,
+    timeout_seconds real,
+    progress real,
     locked_by text,
     status_message text,
     error text,
@@ -47,7 +48,7 @@ create table reactor.jobs (
 ) with (
     -- Space for the version that a completion writes. It changes no column of a B-tree index or of a predicate, so with
     -- space in the page it is a HOT update (from PostgreSQL 16 on: before, BRIN indexes prevented that).
-    fillfactor = 61,
+    fillfactor = 66,
     -- Every job leaves several dead row versions, and claims walk through them until vacuum removes them.
     autovacuum_vacuum_scale_factor = 0.02,
     autovacuum_vacuum_insert_scale_factor = 0.1,
@@ -132,20 +133,21 @@ comment on column reactor.jobs.phase is
     'engine only: what indexes need to know of the other columns (functions/phase.sql); '
     'running and completed jobs share the phase taken';
 
--- Predicates name `phase` and not `state`, which changes when a job completes.
+-- Predicates name `phase` and not `state`, which changes when a job completes. Every claim evaluates them: what most
+-- rows fail comes first.
 --
 -- What claims walk, in their order. The type comes before the priority, so that a claim never walks past jobs for which
 -- its pod has no handler.
-create index jobs_ready on reactor.jobs (queue, job_type, priority, id) where phase = 'ready' and lane is null;
+create index jobs_ready on reactor.jobs (queue, job_type, priority, id) where lane is null and phase = 'ready';
 -- Ready jobs with a lane. Claims look at the first jobs of lines (reactor.lines) that may be served.
 create index jobs_lanes on reactor.jobs (queue, job_type, lane, priority, id)
-    where phase = 'ready' and lane is not null;
+    where lane is not null and phase = 'ready';
 create index jobs_scheduled on reactor.jobs (run_after) where phase = 'scheduled';
 -- Waiting jobs, and what operators ask for first among millions of completed jobs.
 create index jobs_aside on reactor.jobs (phase, id) where phase in ('waiting', 'failed', 'cancelled');
 -- The line of each scope: its first job leads, whether it is parked or not.
 create index jobs_scope_line on reactor.jobs (scope, queue, job_type, priority, id)
-    where phase in ('ready', 'parked') and scope is not null;
+    where scope is not null and phase in ('ready', 'parked');
 create index jobs_pipeline on reactor.jobs (pipeline_id, id);
 -- Enforces "at most one running job per scope". A cancelled job holds its scope until its handler has stopped.
 create unique index jobs_scope_held on reactor.jobs (scope) where holds_scope;

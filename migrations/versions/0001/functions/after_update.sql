@@ -1,4 +1,4 @@
--- What follows any update of jobs, by the engine or by hand, in one pass over the changed rows: resolves dependencies,
+-- What follows any update of jobs, by the engine or by hand, by what the changed rows are now: resolves dependencies,
 -- frees scopes and places in limits, resets interrupted steps and notifies. The previous versions of the rows are not
 -- looked at, which would cost a tenth of every claim and settle: what an update may have changed is done again, and
 -- doing it again changes nothing.
@@ -6,6 +6,7 @@ create or replace function reactor.after_jobs_updated() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
 declare
     first_ended bigint;
+    any_special boolean;
     any_interrupted boolean;
     any_by_hand boolean;
     runnable boolean;
@@ -17,19 +18,27 @@ declare
     freed text[];
     by_xid bigint;
 begin
-    select
-        min(u.id) filter (where u.finished_at is not null),
-        bool_or(u.state in ('pending', 'failed', 'cancelled') and u.locked_at is not null),
-        bool_or(u.phase in ('ready', 'scheduled')),
-        bool_or(u.scope is not null and not u.holds_scope),
-        bool_or(u.lane is not null and u.state = 'pending'),
-        bool_or(u.counted and u.worker_id is null),
-        -- The engine's statements set these.
-        bool_or(u.changed_xid <> txid_current()
-            or u.phase <> reactor.phase(u.state, u.run_after, u.parked, u.job_type, u.exclusive)
-            or u.holds_scope <> (u.scope is not null and u.worker_id is not null))
-    into first_ended, any_interrupted, runnable, has_scopes, any_arrived, any_departed, any_by_hand
+    -- Most updates only start or complete jobs without a scope and without limits.
+    select min(u.id) filter (where u.finished_at is not null),
+        bool_or(u.changed_xid <> txid_current() or u.phase <> 'taken' or u.state not in ('running', 'completed')
+            or u.scope is not null or u.counted)
+    into first_ended, any_special
     from updated u;
+
+    if any_special then
+        select
+            bool_or(u.state in ('pending', 'failed', 'cancelled') and u.locked_at is not null),
+            bool_or(u.phase in ('ready', 'scheduled')),
+            bool_or(u.scope is not null and not u.holds_scope),
+            bool_or(u.lane is not null and u.state = 'pending'),
+            bool_or(u.counted and u.worker_id is null),
+            -- The engine's statements set these.
+            bool_or(u.changed_xid <> txid_current()
+                or u.phase <> reactor.phase(u.state, u.run_after, u.parked, u.job_type, u.exclusive)
+                or u.holds_scope <> (u.scope is not null and u.worker_id is not null))
+        into any_interrupted, runnable, has_scopes, any_arrived, any_departed, any_by_hand
+        from updated u;
+    end if;
 
     if any_by_hand then
         perform reactor.check_update_by_hand(u.state, u.progress) from updated u;

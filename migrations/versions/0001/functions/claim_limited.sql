@@ -405,20 +405,6 @@ begin
                 for no key update skip locked) l;
             others := array(select unnest(chosen) except select unnest(ids));
             later := later or others <> '{}';
-            -- The oldest job of a scope leads. If that one is in another line, it is taken in the turn of its line.
-            if exists (select from unnest(scopes) s (scope) where s.scope is not null) then
-                others := others || array(
-                    select j.id from reactor.jobs j
-                    cross join lateral (
-                        select p.lane, p.priority from reactor.jobs p
-                        where p.scope = j.scope and p.phase in ('ready', 'parked') and p.queue = j.queue
-                            and p.job_type = j.job_type
-                            and p.attempts < coalesce(p.max_attempts, p.quota, 2147483647)
-                        order by p.priority, p.id limit 1) p
-                    where j.id = any (ids) and j.scope is not null and p.lane is distinct from j.lane);
-                select array_agg(u.id order by u.n), array_agg(u.scope order by u.n) into ids, scopes
-                from unnest(ids, scopes) with ordinality u (id, scope, n) where u.id <> all (others);
-            end if;
             skipped := skipped || others;
             if ids is not null then
                 select s.taken, s.parked_some, s.left_some into taken, parked_some, left_some
