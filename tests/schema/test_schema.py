@@ -301,3 +301,15 @@ async def test_a_new_revision_of_functions_runs_unedited(database: str, connecti
     for name in freeze.order(SCHEMA):
         if name.startswith(freeze.RUNNABLE):
             await connection.execute((SCHEMA / name).read_text())
+
+
+async def test_rows_can_be_deleted_where_logical_replication_publishes_all_tables(connection: Connection) -> None:
+    """PostgreSQL refuses updates and deletes of published tables that have no replica identity."""
+    await connection.execute("create publication everything for all tables")
+    tables = await connection.fetch(
+        "select c.oid::regclass::text as name from pg_class c where c.relnamespace = 'reactor'::regnamespace "
+        "and c.relkind = 'r' and c.relpersistence = 'p'"
+    )
+    assert len(tables) > 10
+    for table in tables:
+        await connection.execute(f"delete from {table['name']} where false")

@@ -68,6 +68,8 @@ create table reactor.arrivals (
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 comment on table reactor.arrivals is 'engine only: lines whose jobs became ready, until a claim has read it.';
 create index arrivals_line on reactor.arrivals (queue, job_type, lane, priority, xid);
+-- Without a primary key, deletes would be refused where logical replication publishes all tables.
+alter table reactor.arrivals replica identity full;
 
 -- News for claims: a limit on lanes has a free place (lane *: the limit was changed).
 create table reactor.departures (
@@ -77,6 +79,7 @@ create table reactor.departures (
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 comment on table reactor.departures is
     'engine only: lanes of limits in which a job ended, until a claim has read it.';
+alter table reactor.departures replica identity full;
 
 -- The jobs that workers hold and that a limit counts.
 create table reactor.places (

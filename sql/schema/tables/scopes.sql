@@ -14,3 +14,5 @@ create table reactor.freed_scopes (
 comment on table reactor.freed_scopes is
     'engine only: scopes that became free while another transaction had locked them; '
     'the next claim unparks their jobs.';
+-- Without a primary key, deletes would be refused where logical replication publishes all tables.
+alter table reactor.freed_scopes replica identity full;
