@@ -187,7 +187,8 @@ declare
     next_in_seconds float8;
     any_paused boolean;
     has_limits boolean;  -- or lanes
-    may_open boolean;
+    has_lines boolean := false;
+    is_limited boolean := false;  -- limits may hold back what this claim could have got
     is_plain boolean[];
     opens_in float8;
     is_empty boolean;
@@ -255,27 +256,31 @@ begin
     end if;
 
     if has_limits then
-        -- Does this claim have to look at them? Lines may be served, there are news, or ready jobs may have limits.
-        -- (Marks are for claims that do not.)
-        may_open := true;
+        -- Does this claim have to look at them? Lines may be served, there are news, or ready jobs that may run have
+        -- limits. (Marks are for claims that do not.)
         marks := null;
-        has_limits := exists (select from reactor.lines l
-                where l.opens_at is null and l.job_type = any (types) and (queues is null or l.queue = any (queues)))
-            or exists (select from reactor.lines l
-                where l.opens_at < 'infinity' and l.opens_at <= (select clock_timestamp())
-                    and l.job_type = any (types) and (queues is null or l.queue = any (queues)))
-            or exists (select from reactor.arrivals a
-                where a.job_type = any (types) and (queues is null or a.queue = any (queues)))
-            or exists (select from reactor.departures d
-                where (d.job_type = '' or d.job_type = any (types))
-                    and (d.queue = '' or queues is null or d.queue = any (queues)))
-            or case when is_only_kind
-                then exists (select from reactor.limits l
-                    where l.lane = '' and l.queue in ('', only_queue) and l.job_type in ('', only_type))
-                else not is_empty and exists (select from reactor.limits l
+        has_lines := exists (select from reactor.lines) or exists (select from reactor.arrivals);
+        has_limits := has_lines and reactor.may_serve_lines(queues, types)
+            or is_only_kind and exists (select from reactor.limits l
+                where l.lane = '' and l.queue in ('', only_queue) and l.job_type in ('', only_type));
+        if has_limits then
+            return query select * from reactor.claim_limited(
+                claim.worker_id, pod, batch, queues, types, quotas, slots, random_part, later);
+            return;
+        end if;
+        if not is_empty and not is_only_kind then
+            if only_queue is null or slots is not null then
+                has_limits := exists (select from reactor.limits l
                     where l.lane = '' and (l.job_type = '' or l.job_type = any (types))
-                        and (l.queue = '' or queues is null or l.queue = any (queues)))
-                end;
+                        and (l.queue = '' or queues is null or l.queue = any (queues)));
+            else
+                -- Often, all but one of them are full, and that one has no limits.
+                select k.queue, k.job_type, k.is_only, k.is_empty, k.has_limits, k.is_limited
+                into only_queue, only_type, is_only_kind, is_empty, has_limits, is_limited
+                from reactor.open_ready_kinds(queues, types, only_queue, only_type) k;
+            end if;
+        end if;
+        is_limited := is_limited or has_limits;
         is_empty := is_empty and not has_limits;
         is_only_kind := is_only_kind and not has_limits;
     end if;
@@ -304,7 +309,7 @@ begin
                     later := later or round > 1;
                     exit when round > 1;
                     return query select * from reactor.claim_limited(
-                        claim.worker_id, pod, batch, queues, types, quotas, slots, random_part);
+                        claim.worker_id, pod, batch, queues, types, quotas, slots, random_part, later);
                     return;
                 end if;
                 kind_after_priority := array_fill((-32768)::smallint, array[cardinality(kind_queue)]);
@@ -400,10 +405,11 @@ begin
         exit when not again;
         window_size := least(1000, greatest(100, 2 * window_size));
     end loop;
-    if may_open and remaining > 0 then
+    if remaining > 0 and (is_limited or has_lines) then
+        is_limited := is_limited or reactor.has_lines(queues, types);
         opens_in := reactor.next_opening(queues, types);
     end if;
-    if again or later or opens_in is not null then
+    if again or later or is_limited and remaining > 0 then
         return query select null::bigint,
             case when again and not is_idle then 'again' when again or later then 'later' else 'limited' end,
             null::jsonb, null::uuid, null::bigint, null, null::smallint, null::text[], null, null::uuid, null::int,
