@@ -186,8 +186,9 @@ declare
     has_unresolved boolean;
     next_in_seconds float8;
     any_paused boolean;
-    has_limits boolean;  -- or lanes
-    has_lines boolean := false;
+    has_limits boolean;
+    any_limits boolean;
+    has_lines boolean;  -- or news of them
     is_limited boolean := false;  -- limits may hold back what this claim could have got
     is_plain boolean[];
     opens_in float8;
@@ -221,14 +222,14 @@ begin
     -- The worker is alive by the database's clock, and draining is off. And the first kind, if it is the only one that
     -- is ready: most claims need to know no more.
     select w.pod, exists (select from reactor.freed_scopes), exists (select from reactor.unresolved),
-        exists (select from reactor.queues q where q.paused), exists (select from reactor.limits)
-            or exists (select from reactor.lines) or exists (select from reactor.arrivals),
+        exists (select from reactor.queues q where q.paused), exists (select from reactor.limits),
+        exists (select from reactor.lines) or exists (select from reactor.arrivals),
         first.queue, first.job_type,
         not exists (
             select from reactor.jobs j
             where j.phase = 'ready' and j.lane is null
                 and (j.queue, j.job_type) > (first.queue, first.job_type))
-    into pod, has_freed_scopes, has_unresolved, any_paused, has_limits, only_queue, only_type, is_only_kind
+    into pod, has_freed_scopes, has_unresolved, any_paused, has_limits, has_lines, only_queue, only_type, is_only_kind
     from reactor.workers w
     left join lateral (
         select j.queue, j.job_type from reactor.jobs j
@@ -255,20 +256,32 @@ begin
         is_only_kind := false;
     end if;
 
-    if has_limits then
+    if has_limits or has_lines then
         -- Does this claim have to look at them? Lines may be served, there are news, or ready jobs that may run have
-        -- limits. (Marks are for claims that do not.)
-        marks := null;
-        has_lines := exists (select from reactor.lines) or exists (select from reactor.arrivals);
-        has_limits := has_lines and reactor.may_serve_lines(queues, types)
-            or is_only_kind and exists (select from reactor.limits l
-                where l.lane = '' and l.queue in ('', only_queue) and l.job_type in ('', only_type));
+        -- limits. (Marks are for kinds without.)
+        any_limits := has_limits;
+        has_limits := false;
+        if has_lines then
+            has_limits := reactor.may_serve_lines(queues, types);
+        end if;
+        if is_only_kind and any_limits and not has_limits then
+            has_limits := exists (select from reactor.limits l
+                where l.queue in ('', only_queue) and l.job_type in ('', only_type) and l.lane = '');
+        end if;
         if has_limits then
             return query select * from reactor.claim_limited(
                 claim.worker_id, pod, batch, queues, types, quotas, slots, random_part, later);
             return;
         end if;
-        if not is_empty and not is_only_kind then
+        if marks is not null then
+            if exists (
+                select from jsonb_to_recordset(marks) m (queue text, job_type text)
+                join reactor.limits l on l.queue in ('', m.queue) and l.job_type in ('', m.job_type) and l.lane = '')
+            then
+                marks := null;
+            end if;
+        end if;
+        if any_limits and marks is null and not is_empty and not is_only_kind then
             if only_queue is null or slots is not null then
                 has_limits := exists (select from reactor.limits l
                     where l.lane = '' and (l.job_type = '' or l.job_type = any (types))

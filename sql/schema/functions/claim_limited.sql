@@ -385,7 +385,7 @@ begin
         from reactor.line_buckets(line_queue, line_type, line_lane, queues, slots) b;
 
         -- Jobs, in the order in which queues and lines take turns. What was taken in earlier rounds counts.
-        per_line := least(remaining + 1, 1 + 2 * remaining / cardinality(line_kind));
+        per_line := least(remaining + 1, 1 + 2 * remaining / cardinality(line_kind), 1000 * remaining);
         select array_agg(c.id order by c.rank), array_agg(c.line order by c.rank),
             array_agg(c.priority order by c.rank), array_agg(c.is_last order by c.rank)
         into job_ids, job_lines, job_priorities, job_is_last
@@ -433,7 +433,7 @@ begin
         chosen := '{}';
         chosen_lines := '{}';
         has_more := false;
-        has_left := false;
+        has_left := has_left and remaining <= 0;
         for n in 1 .. coalesce(cardinality(job_ids), 0) loop
             -- More urgent jobs may follow in a line that was not read to its end.
             exit when has_more and job_priorities[n] > job_priorities[n - 1]
@@ -511,8 +511,8 @@ begin
         again := remaining > 0 and (closed_some and cardinality(line_kind) >= window_size or parked_some
             or taken <> '{}' and has_more or others <> '{}');
         -- What was taken starts with the commit, and other claims of these kinds wait for it: the next claim may look
-        -- for more. With an empty batch, further rounds close lines that the next claim would look at in vain.
-        exit when taken <> '{}' or not again and not was_full;
+        -- for more. But where lines turned out to be full, further rounds close those that it would look at in vain.
+        exit when not was_full and (taken <> '{}' or not again);
     end loop;
     if opened_others then
         perform reactor.notify_jobs();
