@@ -22,7 +22,7 @@ class ClaimAhead:
         self._counts = counts
         self._jobs_left = max_jobs
         self.is_limited = False
-        """A limit is reached: a job that waits here for a slot would keep another one from running."""
+        """A limit of running jobs is reached: one that waits here for a slot would keep another one from running."""
         self._before = (0.0, 0)
         self._latest = (0.0, 0)
         self._is_short = False

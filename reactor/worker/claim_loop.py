@@ -314,7 +314,7 @@ class ClaimLoop:
                     lambda c: claim_once(c, self.worker, limit, marks, free)
                 )
             except asyncpg.UniqueViolationError:
-                jobs, again, opens_in, maybe_done = [], None, None, False  # another pod was faster
+                jobs, again, opens_in, maybe_done = [], Again.LATER, None, False  # another pod was faster
             self.slots.take(jobs)
         self._marks.claimed(jobs, limit=limit, used=marks is not None, started=started, ended=loop.time())
         self._got_all = len(jobs) < limit and again is not Again.NOW and marks is None
@@ -344,7 +344,8 @@ class ClaimLoop:
 
     def _note_limited(self, again: Again | None, opens_in: float | None) -> None:
         self._is_limited = again in (Again.LIMITED, Again.LATER)
-        self.claim_ahead.is_limited = self._is_limited
+        if again is not Again.LATER:  # perhaps the lock of a limit, perhaps something else
+            self.claim_ahead.is_limited = self._is_limited and opens_in is None
         if not self._is_limited:
             self._place_at = NEVER
         if opens_in is not None:

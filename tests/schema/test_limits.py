@@ -215,6 +215,30 @@ async def test_a_full_queue_is_left_out_and_plain_ones_are_claimed(
     assert await claim(connection, worker, 100) == []
 
 
+@pytest.mark.parametrize("full", [9, 10, 11, 30])
+async def test_a_plain_queue_is_found_behind_many_full_ones(connection: Connection, worker: Worker, full: int) -> None:
+    for n in range(full):
+        await limit(connection, queue=f"full {n}", max_running=0)
+        await insert_many(connection, 2, queue=f"full {n}")
+    for queues in (["z"], ["y", "z"]):
+        for queue in queues:
+            await insert_many(connection, 1, queue=queue)
+        assert sorted(job.queue for job in await claim(connection, worker, 5)) == queues
+
+
+@pytest.mark.parametrize("columns", [{"max_running": 1}, {"rate": 1}])
+async def test_the_only_queue_that_is_not_full_has_its_limit_too(
+    connection: Connection, worker: Worker, columns: dict[str, int]
+) -> None:
+    await limit(connection, queue="shut", max_running=0)
+    await limit(connection, queue="narrow", **columns)
+    await connection.execute("update reactor.limits set period = '1 hour'")
+    for queue in ("shut", "narrow"):
+        await insert_many(connection, 5, queue=queue)
+    assert [job.queue for job in await claim(connection, worker, 100)] == ["narrow"]
+    assert await claim(connection, worker, 100) == []
+
+
 async def test_the_end_of_a_job_makes_room_for_the_next_of_its_lane(connection: Connection, worker: Worker) -> None:
     await limit(connection, job_type="work", lane="*", max_running=1)
     for lane in ("a", "b"):

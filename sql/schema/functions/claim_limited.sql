@@ -521,10 +521,8 @@ begin
     if has_left and remaining <= 0 then
         perform reactor.notify_places();
     end if;
-    if remaining > 0 then
-        opens_in := reactor.next_opening(queues, types);
-    end if;
     if remaining > 0 or later or 0 = any (bucket_free) then
+        opens_in := reactor.next_opening(queues, types);
         return query select null::bigint, case when again then 'again' when later then 'later' else 'limited' end,
             null::jsonb, null::uuid, null::bigint, null, null::smallint, null::text[], null, null::uuid,
             null::int, null::int, opens_in::real, null::timestamptz, null::timestamptz, null::timestamptz;
