@@ -374,6 +374,43 @@ async def test_a_worker_claims_what_the_end_of_its_own_job_made_room_for(
         await until(lambda: len(states) == len(jobs))
 
 
+async def test_an_end_during_a_claim_that_does_not_see_it_causes_another_one(
+    connection: Connection,
+    running: Running,
+    work: Work,
+    after_claims: Callable[[Hook], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ClaimLoop, "timings", Timings(recheck_seconds=(), place_pause_seconds=(3600, 3600)))
+    async with running(poll_seconds=0, reconcile_seconds=3600) as loop:
+        first = await insert(connection)
+        await until(lambda: work.started == [first] and loop.is_at_rest)
+
+        async def end_the_first(jobs: list[Job]) -> None:
+            if not work.let_go.is_set():
+                work.let_go.set()
+                await until(lambda: not loop.slots.held)
+
+        after_claims(end_the_first)
+        async with connection.transaction():
+            await connection.execute("insert into reactor.limits (job_type, max_running) values ('work', 1)")
+            second = await insert(connection)
+        await until(lambda: work.ended == [first, second])
+
+
+async def test_a_claim_that_a_limit_stopped_short_is_not_ahead_of_free_slots(
+    connection: Connection, running: Running, work: Work
+) -> None:
+    await connection.execute("insert into reactor.limits (job_type, max_running) values ('work', 1)")
+    async with running(poll_seconds=0, reconcile_seconds=3600) as loop:
+        jobs = [await insert(connection) for _ in range(2)]
+        await until(lambda: work.started == jobs[:1] and loop.is_at_rest)
+        assert loop.claim_ahead.is_limited
+        work.let_go.set()
+        await until(lambda: work.ended == jobs and loop.is_at_rest)
+        assert not loop.claim_ahead.is_limited
+
+
 async def test_another_worker_claims_what_a_job_made_room_for_if_its_own_does_not(
     connection: Connection, running: Running, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
