@@ -21,6 +21,8 @@ class ClaimAhead:
         self._slots = slots
         self._counts = counts
         self._jobs_left = max_jobs
+        self.is_limited = False
+        """A limit of running jobs is reached: one that waits here for a slot would keep another one from running."""
         self._before = (0.0, 0)
         self._latest = (0.0, 0)
         self._is_short = False
@@ -37,6 +39,8 @@ class ClaimAhead:
 
     def ahead(self) -> int:
         """How many more jobs than free slots."""
+        if self.is_limited:
+            return 0
         since, ended = self._before
         span = max(asyncio.get_running_loop().time() - since, _SHORTEST_SPAN_SECONDS)
         return min(_MOST_AHEAD, int((self._counts.ended - ended) / span * _AHEAD_SECONDS))

@@ -37,11 +37,14 @@ class Timings:
     recheck_seconds: tuple[float, ...] = (0.01, 0.04, 0.16, 0.64)
     """When to claim again after a notification: see Wakeups."""
     refused_pause_seconds: float = 1.0
-    locked_pause_seconds: tuple[float, float] = (0.01, 1.0)
+    locked_pause_seconds: tuple[float, float] = (0.003, 1.0)
     """How soon to claim again what other transactions have locked: at first, and at most."""
     opening_pause_seconds: tuple[float, float] = (0.005, 0.015)
     """How long to wait at least for the next job that a rate allows: a random time, so that pods do not all claim at
     the same moment, and each claim gets what has become free since the last one."""
+    place_pause_seconds: tuple[float, float] = (0.04, 0.2)
+    """How long after the end of another worker's job to claim what it made room for, unless that worker has: at
+    first, and at most."""
 
 
 class ClaimLoop:
@@ -67,13 +70,18 @@ class ClaimLoop:
         self._wakeups = Wakeups(
             wakeups.Timings(self.timings.recheck_seconds, options.poll_seconds),
             not_before=lambda: 0.0 if self.claim_ahead.is_worthwhile() else NEVER,
-            due_at=lambda: min(self._scheduled_jobs.next_at, self._retry_at, self._opens_at) if self._got_all else 0.0,
+            due_at=lambda: (
+                min(self._scheduled_jobs.next_at, self._retry_at, self._opens_at, self._place_at)
+                if self._got_all
+                else 0.0
+            ),
         )
         self._listener = Listener(
             options.listen_url,
             f"reactor listen {worker.pod}",
             {
                 "reactor_jobs": self._on_jobs,
+                "reactor_places": self._on_place_free,
                 "reactor_cancel": self._on_cancel,
                 "reactor_schedules": self._on_schedules,
             },
@@ -99,6 +107,11 @@ class ClaimLoop:
         self._retry_pause = self.timings.locked_pause_seconds[0]
         self._opens_at = NEVER
         """When a limit allows more of the jobs that the last claim left."""
+        self._is_limited = False
+        """Limits may hold back jobs that the last claim, or one that is under way, could have got otherwise."""
+        self._place_at = NEVER
+        """When to claim what the end of a job made room for; 0: at once, since it was ours."""
+        self._place_pause = self.timings.place_pause_seconds[0]
         self._waits_for_slot = False
         """A queue has all slots that it may have: the end of a job allows another one."""
 
@@ -196,6 +209,7 @@ class ClaimLoop:
         self.slots = slots
         self.slots.is_closed = self._is_stopping
         self.slots.on_ended = self._on_ended
+        self.slots.on_settled = self._on_settled
         self.slots.on_stuck = lambda: self.on_stuck()
         self.slots.writers.on_idle = self._on_written
         self.claim_ahead = ClaimAhead(self.slots, self.counts, self._options.max_jobs)
@@ -292,20 +306,24 @@ class ClaimLoop:
             started = loop.time()
             marks = self._marks.next(started)
             free = self.slots.free_of_queues()
+            # Before the claim: an end that it does not see causes another one.
+            is_for_others = 0.0 < self._place_at <= started
+            self._is_limited, self._opens_at, self._place_at = True, NEVER, NEVER
             try:
                 (jobs, again, opens_in), maybe_done = await self._claims.connection.retry(
                     lambda c: claim_once(c, self.worker, limit, marks, free)
                 )
             except asyncpg.UniqueViolationError:
-                jobs, again, opens_in, maybe_done = [], None, None, False  # another pod was faster
+                jobs, again, opens_in, maybe_done = [], Again.LATER, None, False  # another pod was faster
             self.slots.take(jobs)
         self._marks.claimed(jobs, limit=limit, used=marks is not None, started=started, ended=loop.time())
         self._got_all = len(jobs) < limit and again is not Again.NOW and marks is None
         self._note_locked(again is Again.LATER)
+        self._note_limited(again, opens_in)
+        if is_for_others:
+            first, longest = self.timings.place_pause_seconds
+            self._place_pause = max(self._place_pause / 2, first) if jobs else min(2 * self._place_pause, longest)
         self._waits_for_slot = any(free <= 0 for free in self.slots.free_of_queues().values())
-        self._opens_at = NEVER
-        if opens_in is not None:
-            self._opens_at = loop.time() + max(opens_in, random.uniform(*self.timings.opening_pause_seconds))
         self.counts.claims += 1
         self.counts.wasted_claims += not jobs
         self.counts.claimed += len(jobs)
@@ -323,6 +341,16 @@ class ClaimLoop:
             self._retry_pause = min(2 * self._retry_pause, longest)
         else:
             self._retry_at, self._retry_pause = NEVER, first
+
+    def _note_limited(self, again: Again | None, opens_in: float | None) -> None:
+        self._is_limited = again in (Again.LIMITED, Again.LATER)
+        if again is not Again.LATER:  # perhaps the lock of a limit, perhaps something else
+            self.claim_ahead.is_limited = self._is_limited and opens_in is None
+        if not self._is_limited:
+            self._place_at = NEVER
+        if opens_in is not None:
+            pause = max(opens_in, random.uniform(*self.timings.opening_pause_seconds))
+            self._opens_at = min(self._opens_at, asyncio.get_running_loop().time() + pause)
 
     async def _inherit(self) -> None:
         async with self._claims.lock:
@@ -350,6 +378,19 @@ class ClaimLoop:
             self._wakeups.notify()  # without a listener: what was written may have made other jobs ready
         elif self._wakeups.is_stopped:
             self._wakeups.check()  # perhaps that was the last
+
+    def _on_settled(self) -> None:
+        if self._is_limited:
+            self._place_at = 0.0
+            self._wakeups.check()
+
+    def _on_place_free(self, payload: str) -> None:
+        """A job of some worker has ended that a limit counted. That worker claims at once; we do in case that it does
+        not: it may have died."""
+        if self._is_limited and self._place_at == NEVER:
+            pause = self._place_pause * random.uniform(0.5, 1.5)
+            self._place_at = asyncio.get_running_loop().time() + pause
+            self._wakeups.check()
 
     def _on_ended(self) -> None:
         if self._options.once:

@@ -60,6 +60,8 @@ class Slots:
         """`connection` is for the writers; handlers use the pool."""
         self.on_ended: Callable[[], None] = lambda: None
         """Called whenever a slot is free, an attempt's end is settled, or its handler is given up."""
+        self.on_settled: Callable[[], None] = lambda: None
+        """Called after the commit of an attempt's end."""
         self.on_stuck: Callable[[], None] = lambda: None
         """Called when a handler does not stop: a process that can be replaced should be."""
         self.held: dict[UUID, int] = {}
@@ -187,6 +189,7 @@ class Slots:
     def _forget(self, attempt_id: UUID, state: JobState | None) -> None:
         self.held.pop(attempt_id, None)
         self._answer(attempt_id, state)
+        self.on_settled()
         if not self.held:
             self.on_ended()
 

@@ -96,6 +96,149 @@ async def test_a_lane_may_have_a_limit_of_its_own(connection: Connection, worker
     assert Counter(await lanes_of(connection, jobs)) == {"small": 1, "large": 4, "free": 6}
 
 
+@pytest.mark.parametrize(("lane", "rate"), [("", None), ("*", None), ("", 1), ("*", 1)])
+async def test_a_limit_holds_over_queues_while_another_claim_is_under_way(
+    connection: Connection, connections: list[Connection], worker: Worker, lane: str, rate: int | None
+) -> None:
+    """What the other claim has taken is not visible yet: only the lock of the limit, which queues share, says so."""
+    await connection.execute(
+        "insert into reactor.limits (job_type, lane, rate, period, max_running) "
+        "values ('work', $1, $2::int, '1 hour', case when $2::int is null then 1 end)",
+        lane,
+        rate,
+    )
+    for queue in ("a", "b"):
+        await insert_many(connection, 1, lane="l", queue=queue)
+    claims = "select id, job_type from reactor.claim($1, 5, array[$2::text], array['work'], array[3])"
+    other = connections[0]
+    async with other.transaction():
+        assert (await other.fetch(claims, worker.id, "a"))[0]["id"] is not None
+        (left,) = await connection.fetch(claims, worker.id, "b")
+        assert (left["id"], left["job_type"]) == (None, "later")
+    assert [row["id"] for row in await connection.fetch(claims, worker.id, "b")] == [None]
+
+
+async def test_a_claim_of_one_job_waits_for_no_other_claim_of_its_limit(
+    connection: Connection, connections: list[Connection], worker: Worker
+) -> None:
+    await limit(connection, job_type="work", max_running=1)
+    await insert_many(connection, 1, queue="a")
+    job_id = await insert(connection, queue="b")
+    other = connections[0]
+    async with other.transaction():
+        await other.fetch("select id from reactor.claim($1, 5, array['a'], array['work'], array[3])", worker.id)
+        assert not await claim_job(connection, worker, job_id)
+    assert not await claim_job(connection, worker, job_id)
+
+
+async def test_a_claim_that_limits_hold_back_waits_for_an_end_and_not_for_a_time(
+    connection: Connection, worker: Worker
+) -> None:
+    await limit(connection, job_type="work", max_running=1)
+    await insert_many(connection, 3)
+    for expected in (1, 0):
+        jobs, again, opens_in = await claim_once(connection, worker, 5)
+        assert (len(jobs), again, opens_in) == (expected, Again.LIMITED, None)
+    await connection.execute("delete from reactor.limits; insert into reactor.limits (queue, rate) values ('other', 5)")
+    assert len((await claim_once(connection, worker, 5)).jobs) == 2
+    assert await claim_once(connection, worker, 5) == ([], None, None), "a limit of another queue"
+
+
+async def test_a_claim_that_leaves_a_free_place_wakes_other_pods(
+    connection: Connection, connections: list[Connection], worker: Worker
+) -> None:
+    """It had no slot for the next job, and another pod may have one."""
+    heard: list[str] = []
+    pod = connections[0]
+    await pod.add_listener("reactor_places", lambda *notification: heard.append(notification[2]))
+    for columns, lane in (({"lane": "*"}, "l"), ({"lane": ""}, None)):
+        await connection.execute("delete from reactor.limits")
+        await limit(connection, job_type="work", max_running=2, **columns)
+        await insert_many(connection, 3, lane=lane)
+        for left in (True, False):
+            heard.clear()
+            await connection.execute("select setval('reactor.places_notified_at', 0)")
+            assert len((await claim_once(connection, worker, 1)).jobs) == 1
+            await pod.fetchval("select 1")  # notifications come before its answer
+            assert bool(heard) is left
+        await connection.execute(
+            "update reactor.jobs set state = 'cancelled', worker_id = null, finished_at = now() "
+            "where finished_at is null"
+        )
+    await pod.reset()
+
+
+async def test_ends_of_limited_jobs_wake_other_pods(
+    connection: Connection, connections: list[Connection], worker: Worker
+) -> None:
+    """The worker that ends a job claims next: other pods are notified apart from new jobs. A dead one does not."""
+    await limit(connection, job_type="work", max_running=2)
+    await insert_many(connection, 4)
+    jobs = await claim(connection, worker, 4)
+    heard: list[str] = []
+    pod = connections[0]
+    for channel in ("reactor_places", "reactor_jobs"):
+        await pod.add_listener(channel, lambda *notification: heard.append(notification[2]))
+    forget = "select setval('reactor.places_notified_at', 0), setval('reactor.jobs_notified_at', 0)"
+    await connection.execute(forget)
+    await finish(connection, jobs[:1])
+    await pod.fetchval("select 1")
+    assert heard == ["reactor_places"]
+    heard.clear()
+    await connection.execute("update reactor.workers set lease_until = now() - interval '1 hour'")
+    await connection.execute("select reactor.expire_workers()")
+    await connection.execute(forget)
+    await connection.execute("select reactor.sweep(1000)")
+    await pod.fetchval("select 1")
+    assert heard == ["reactor_jobs"]
+    await pod.reset()
+
+
+@pytest.mark.parametrize("plain", [1, 3, 30])
+@pytest.mark.parametrize("columns", [{"max_running": 1}, {"rate": 1}])
+async def test_a_full_queue_is_left_out_and_plain_ones_are_claimed(
+    connection: Connection, worker: Worker, columns: dict[str, int], plain: int
+) -> None:
+    """However many plain queues there are: with one of them, the claim is as short as without the full queue."""
+    await limit(connection, queue="narrow", **columns)
+    await connection.execute("update reactor.limits set period = '1 hour'")
+    await insert_many(connection, 5, queue="narrow")
+    for n in range(plain):
+        await insert_many(connection, 2, queue=f"plain {n}")
+    jobs = await claim(connection, worker, 100)
+    assert Counter(job.queue == "narrow" for job in jobs) == {True: 1, False: 2 * plain}
+    for _ in range(3):
+        await insert_many(connection, 1, queue="plain 0")
+        assert [job.queue for job in await claim(connection, worker, 100)] == ["plain 0"]
+    await connection.execute("insert into reactor.queues (name, paused) values ('plain 0', true)")
+    await insert_many(connection, 1, queue="plain 0")
+    assert await claim(connection, worker, 100) == []
+
+
+@pytest.mark.parametrize("full", [9, 10, 11, 30])
+async def test_a_plain_queue_is_found_behind_many_full_ones(connection: Connection, worker: Worker, full: int) -> None:
+    for n in range(full):
+        await limit(connection, queue=f"full {n}", max_running=0)
+        await insert_many(connection, 2, queue=f"full {n}")
+    for queues in (["z"], ["y", "z"]):
+        for queue in queues:
+            await insert_many(connection, 1, queue=queue)
+        assert sorted(job.queue for job in await claim(connection, worker, 5)) == queues
+
+
+@pytest.mark.parametrize("columns", [{"max_running": 1}, {"rate": 1}])
+async def test_the_only_queue_that_is_not_full_has_its_limit_too(
+    connection: Connection, worker: Worker, columns: dict[str, int]
+) -> None:
+    await limit(connection, queue="shut", max_running=0)
+    await limit(connection, queue="narrow", **columns)
+    await connection.execute("update reactor.limits set period = '1 hour'")
+    for queue in ("shut", "narrow"):
+        await insert_many(connection, 5, queue=queue)
+    assert [job.queue for job in await claim(connection, worker, 100)] == ["narrow"]
+    assert await claim(connection, worker, 100) == []
+
+
 async def test_the_end_of_a_job_makes_room_for_the_next_of_its_lane(connection: Connection, worker: Worker) -> None:
     await limit(connection, job_type="work", lane="*", max_running=1)
     for lane in ("a", "b"):
@@ -275,7 +418,8 @@ async def test_slots_limit_what_a_worker_takes_from_a_queue(connection: Connecti
         await insert_many(connection, 20, queue=queue)
         await insert_many(connection, 20, lane="l", queue=queue)
     rows = await connection.fetch(
-        "select queue from reactor.claim($1, 10, array['a', 'b'], array['work'], array[3], slots => array[2, 100])",
+        "select queue from reactor.claim($1, 10, array['a', 'b'], array['work'], array[3], slots => array[2, 100]) "
+        "where id is not null",
         worker.id,
     )
     assert Counter(row["queue"] for row in rows) == {"a": 2, "b": 8}

@@ -64,3 +64,17 @@ def test_a_limited_number_of_jobs_is_not_exceeded(now: list[float]) -> None:
     assert (ahead.limit(), ahead.is_used_up) == (1, False)
     ahead.claimed(1)
     assert (ahead.limit(), ahead.is_used_up) == (0, True)
+
+
+def test_nothing_is_claimed_ahead_while_a_limit_is_reached(now: list[float]) -> None:
+    """It would take a place in the limit without running."""
+    ahead, slots, counts = ahead_of()
+    for _ in range(3):
+        now[0] += 0.1
+        counts.ended += 400
+        ahead.claimed(400)
+    assert ahead.limit() > slots.free
+    ahead.is_limited = True
+    assert ahead.limit() == slots.free
+    slots.free = 0
+    assert not ahead.is_worthwhile()

@@ -360,3 +360,68 @@ async def test_a_queue_takes_at_most_its_slots(database: str, work: Work, connec
         assert set(work.started) == {*jobs[:2], *other}
         work.let_go.set()
         await until(lambda: sorted(work.ended) == sorted([*jobs, *other]))
+
+
+async def test_a_worker_claims_what_the_end_of_its_own_job_made_room_for(
+    connection: Connection, running: Running, states: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once: without polls, rechecks and notifications of other workers' ends."""
+    monkeypatch.setattr(ClaimLoop, "timings", Timings(recheck_seconds=(), place_pause_seconds=(3600, 3600)))
+    await connection.execute("insert into reactor.limits (job_type, lane, max_running) values ('work', '*', 1)")
+    await connection.execute("insert into reactor.limits (job_type, max_running) values ('work', 2)")
+    async with running(poll_seconds=0, reconcile_seconds=3600):
+        jobs = [await insert(connection, lane=f"lane {n % 3}") for n in range(9)]
+        await until(lambda: len(states) == len(jobs))
+
+
+async def test_an_end_during_a_claim_that_does_not_see_it_causes_another_one(
+    connection: Connection,
+    running: Running,
+    work: Work,
+    after_claims: Callable[[Hook], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ClaimLoop, "timings", Timings(recheck_seconds=(), place_pause_seconds=(3600, 3600)))
+    async with running(poll_seconds=0, reconcile_seconds=3600) as loop:
+        first = await insert(connection)
+        await until(lambda: work.started == [first] and loop.is_at_rest)
+
+        async def end_the_first(jobs: list[Job]) -> None:
+            if not work.let_go.is_set():
+                work.let_go.set()
+                await until(lambda: not loop.slots.held)
+
+        after_claims(end_the_first)
+        async with connection.transaction():
+            await connection.execute("insert into reactor.limits (job_type, max_running) values ('work', 1)")
+            second = await insert(connection)
+        await until(lambda: work.ended == [first, second])
+
+
+async def test_a_claim_that_a_limit_stopped_short_is_not_ahead_of_free_slots(
+    connection: Connection, running: Running, work: Work
+) -> None:
+    await connection.execute("insert into reactor.limits (job_type, max_running) values ('work', 1)")
+    async with running(poll_seconds=0, reconcile_seconds=3600) as loop:
+        jobs = [await insert(connection) for _ in range(2)]
+        await until(lambda: work.started == jobs[:1] and loop.is_at_rest)
+        assert loop.claim_ahead.is_limited
+        work.let_go.set()
+        await until(lambda: work.ended == jobs and loop.is_at_rest)
+        assert not loop.claim_ahead.is_limited
+
+
+async def test_another_worker_claims_what_a_job_made_room_for_if_its_own_does_not(
+    connection: Connection, running: Running, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own stops, and claims no more."""
+    monkeypatch.setattr(ClaimLoop, "timings", Timings(recheck_seconds=()))
+    await connection.execute("insert into reactor.limits (job_type, max_running) values ('work', 1)")
+    async with running(poll_seconds=0, reconcile_seconds=3600) as first:
+        jobs = [await insert(connection) for _ in range(2)]
+        await until(lambda: work.started == jobs[:1])
+        async with running(poll_seconds=0, reconcile_seconds=3600) as other:
+            await until(lambda: other.is_at_rest)
+            first.stop()
+            work.let_go.set()
+            await until(lambda: work.ended == jobs)

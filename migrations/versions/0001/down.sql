@@ -24,7 +24,8 @@ drop function
     reactor.claim_limited, reactor.open_kinds, reactor.line_buckets, reactor.leave_lines,
     reactor.limit_bucket, reactor.limits_of, reactor.room, reactor.lock_limits, reactor.charge_limits,
     reactor.count_running,
-    reactor.take_news, reactor.next_opening, reactor.leave_places, reactor.repair_lines, reactor.before_limit_changed,
+    reactor.take_news, reactor.may_serve_lines, reactor.has_lines, reactor.open_ready_kinds, reactor.next_opening,
+    reactor.notify_places, reactor.leave_places, reactor.repair_lines, reactor.before_limit_changed,
     reactor.after_limit_changed, reactor.after_max_running_changed, reactor.is_ready, reactor.arrive,
     reactor.forget_claims, reactor.start_attempts, reactor.take_scopes, reactor.settle,
     reactor.refund, reactor.cancel, reactor.retry, reactor.sweep, reactor.expire_workers, reactor.prune,
@@ -44,7 +45,8 @@ drop function
     reactor.is_notified, reactor.time_ordered_uuid;
 drop type reactor.claimed;
 drop sequence reactor.jobs_notified_at, reactor.jobs_notified_by, reactor.jobs_refused_at, reactor.jobs_queued_by,
-    reactor.feed_notified_at, reactor.feed_notified_by, reactor.feed_refused_at;
+    reactor.feed_notified_at, reactor.feed_notified_by, reactor.feed_refused_at,
+    reactor.places_notified_at, reactor.places_notified_by, reactor.places_refused_at;
 drop function
     reactor.phase, reactor.check_tags, reactor.are_tags, reactor.check_timeout, reactor.is_timeout,
     reactor.check_max_attempts,

@@ -149,7 +149,22 @@ end
 $$;
 comment on function reactor.charge_limits is 'Counts jobs that are about to start; returns those that have a place.';
 
+-- A limit has room: wakes pods whose claims were limited, at most once in 20 ms. Nothing but the commit follows.
+create or replace function reactor.notify_places() returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    perform reactor.notify_once('reactor.places_notified_at', 'reactor.places_notified_by',
+        'reactor.places_refused_at', 'reactor_places', 20);
+end
+$$;
+comment on function reactor.notify_places is 'Wakes pods whose claims were limited, at most once in 20 ms.';
+
 -- The places of jobs that no worker holds any more become free. Returns whether there were any.
+--
+-- A worker that settles a job claims next, since it has a free slot and knows that a place may be free too. So the other
+-- pods need not come at once: they are notified on a channel of their own, and come a little later, in case that the
+-- worker died or stopped. All of them at once would claim in vain, all but one, and keep that one waiting for the CPU.
+-- Other ends notify as new jobs do.
 create or replace function reactor.leave_places(ids bigint[]) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
 declare
@@ -164,6 +179,11 @@ begin
         where l.lane <> '' and l.max_running is not null
     )
     select exists (select from gone) into was_any;
+    if was_any and current_setting('reactor.claims_next', true) = 'on' then
+        perform reactor.notify_places();
+    elsif was_any then
+        perform reactor.notify_jobs();
+    end if;
     return was_any;
 end
 $$;
@@ -259,29 +279,60 @@ end
 $$;
 comment on function reactor.take_news is 'Opens lines whose jobs became ready or may run again.';
 
+-- Whether a claim from these queues and types may find lines that can be served.
+create or replace function reactor.may_serve_lines(wanted text[], types text[]) returns boolean
+language plpgsql stable set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan
+    set enable_seqscan = off set enable_bitmapscan = off as $$
+begin
+    return exists (select from reactor.lines l
+            where l.opens_at is null and l.job_type = any (types) and (wanted is null or l.queue = any (wanted)))
+        or exists (select from reactor.lines l
+            where l.opens_at < 'infinity' and l.opens_at <= (select clock_timestamp())
+                and l.job_type = any (types) and (wanted is null or l.queue = any (wanted)))
+        or exists (select from reactor.arrivals a
+            where a.job_type = any (types) and (wanted is null or a.queue = any (wanted)))
+        or exists (select from reactor.departures d
+            where (d.job_type = '' or d.job_type = any (types))
+                and (d.queue = '' or wanted is null or d.queue = any (wanted)));
+end
+$$;
+comment on function reactor.may_serve_lines is 'Whether there are open lines, or news of lines, of these queues and types.';
+
+-- Whether jobs with a lane wait in these queues and types.
+create or replace function reactor.has_lines(wanted text[], types text[]) returns boolean
+language plpgsql stable set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan
+    set enable_seqscan = off set enable_bitmapscan = off as $$
+begin
+    return exists (select from reactor.lines l
+        where l.job_type = any (types) and (wanted is null or l.queue = any (wanted)) and l.lane <> '');
+end
+$$;
+comment on function reactor.has_lines is 'Whether jobs with a lane wait in these queues and types.';
+
 -- In how many seconds a claim from these queues and types may find more; NULL: nothing waits for a time.
 create or replace function reactor.next_opening(wanted text[], types text[]) returns float8
-language plpgsql stable set search_path = pg_catalog, pg_temp set jit = off set enable_seqscan = off as $$
+language plpgsql stable set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan
+    set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     next_at timestamptz;
+    rate_queues text[];
+    rate_types text[];
+    rate_lanes text[];
 begin
-    select min(o.opens_at) into next_at
-    from (
-        (select l.opens_at from reactor.lines l
-            where l.opens_at < 'infinity' and l.job_type = any (types) and (wanted is null or l.queue = any (wanted))
-            order by l.opens_at limit 1)
-        union all
-        select r.opens_at
-        from (
-            select array_agg(s.queue) as queues, array_agg(s.job_type) as types, array_agg(s.lane) as lanes
-            from reactor.rates s
-            where s.lane = '' and s.paid_until > (select clock_timestamp())
-                and (s.job_type = '' or s.job_type = any (types))
-                and (s.queue = '' or wanted is null or s.queue = any (wanted))
-        ) s cross join lateral reactor.room(s.queues, s.types, s.lanes) r
-        where r.opens_at < 'infinity'
-    ) o;
-    return greatest(0, extract(epoch from next_at - clock_timestamp()));
+    select l.opens_at into next_at from reactor.lines l
+    where l.opens_at < 'infinity' and l.job_type = any (types) and (wanted is null or l.queue = any (wanted))
+    order by l.opens_at limit 1;
+    select array_agg(s.queue), array_agg(s.job_type), array_agg(s.lane) into rate_queues, rate_types, rate_lanes
+    from reactor.rates s
+    where s.lane = '' and s.paid_until > (select clock_timestamp())
+        and (s.job_type = '' or s.job_type = any (types))
+        and (s.queue = '' or wanted is null or s.queue = any (wanted));
+    if rate_queues is not null then
+        next_at := least(next_at, (
+            select min(r.opens_at) from reactor.room(rate_queues, rate_types, rate_lanes) r
+            where r.opens_at < 'infinity'));
+    end if;
+    return case when next_at is not null then greatest(0, extract(epoch from next_at - clock_timestamp())) end;
 end
 $$;
 comment on function reactor.next_opening is 'In how many seconds a limit by rate allows more jobs.';

@@ -94,8 +94,7 @@ begin
             and u.job_type is not null;
     end if;
     if any_departed then
-        runnable := reactor.leave_places(
-            array(select u.id from updated u where u.counted and u.worker_id is null)) or runnable;
+        perform reactor.leave_places(array(select u.id from updated u where u.counted and u.worker_id is null));
     end if;
     if runnable then
         perform reactor.notify_jobs();

@@ -79,8 +79,10 @@ declare
     has_unresolved boolean;
     next_in_seconds float8;
     any_paused boolean;
-    has_limits boolean;  -- or lanes
-    may_open boolean;
+    has_limits boolean;
+    any_limits boolean;
+    has_lines boolean;  -- or news of them
+    is_limited boolean := false;  -- limits may hold back what this claim could have got
     is_plain boolean[];
     opens_in float8;
     is_empty boolean;
@@ -115,15 +117,15 @@ begin
     -- The worker is alive by the database's clock, and draining is off. And the first kind, if it is the only one that
     -- is ready: most claims need to know no more.
     select w.pod, exists (select from reactor.freed_scopes), exists (select from reactor.unresolved),
-        exists (select from reactor.queues q where q.paused), exists (select from reactor.limits)
-            or exists (select from reactor.lines) or exists (select from reactor.arrivals),
+        exists (select from reactor.queues q where q.paused), exists (select from reactor.limits),
+        exists (select from reactor.lines) or exists (select from reactor.arrivals),
         first.queue, first.job_type, first.priority, first.id,
         not exists (
             select from reactor.jobs j
             where j.phase = 'ready' and j.lane is null
                 and (j.queue, j.job_type) > (first.queue, first.job_type))
-    into pod, has_freed_scopes, has_unresolved, any_paused, has_limits, only_queue, only_type, first_priority, first_id,
-        is_only_kind
+    into pod, has_freed_scopes, has_unresolved, any_paused, has_limits, has_lines, only_queue, only_type, first_priority,
+        first_id, is_only_kind
     from reactor.workers w
     left join lateral (
         select j.queue, j.job_type, j.priority, j.id from reactor.jobs j
@@ -150,28 +152,44 @@ begin
         is_only_kind := false;
     end if;
 
-    if has_limits then
-        -- Does this claim have to look at them? Lines may be served, there are news, or ready jobs may have limits.
-        -- (Marks are for claims that do not.)
-        may_open := true;
-        marks := null;
-        has_limits := exists (select from reactor.lines l
-                where l.opens_at is null and l.job_type = any (types) and (queues is null or l.queue = any (queues)))
-            or exists (select from reactor.lines l
-                where l.opens_at < 'infinity' and l.opens_at <= (select clock_timestamp())
-                    and l.job_type = any (types) and (queues is null or l.queue = any (queues)))
-            or exists (select from reactor.arrivals a
-                where a.job_type = any (types) and (queues is null or a.queue = any (queues)))
-            or exists (select from reactor.departures d
-                where (d.job_type = '' or d.job_type = any (types))
-                    and (d.queue = '' or queues is null or d.queue = any (queues)))
-            or case when is_only_kind
-                then exists (select from reactor.limits l
-                    where l.lane = '' and l.queue in ('', only_queue) and l.job_type in ('', only_type))
-                else not is_empty and exists (select from reactor.limits l
+    if has_limits or has_lines then
+        -- Does this claim have to look at them? Lines may be served, there are news, or ready jobs that may run have
+        -- limits. (Marks are for kinds without.)
+        any_limits := has_limits;
+        has_limits := false;
+        if has_lines then
+            has_limits := reactor.may_serve_lines(queues, types);
+        end if;
+        if is_only_kind and any_limits and not has_limits then
+            has_limits := exists (select from reactor.limits l
+                where l.queue in ('', only_queue) and l.job_type in ('', only_type) and l.lane = '');
+        end if;
+        if has_limits then
+            return query select * from reactor.claim_limited(
+                claim.worker_id, pod, batch, queues, types, quotas, slots, random_part, later);
+            return;
+        end if;
+        if marks is not null then
+            if exists (
+                select from jsonb_to_recordset(marks) m (queue text, job_type text)
+                join reactor.limits l on l.queue in ('', m.queue) and l.job_type in ('', m.job_type) and l.lane = '')
+            then
+                marks := null;
+            end if;
+        end if;
+        if any_limits and marks is null and not is_empty and not is_only_kind then
+            if only_queue is null or slots is not null then
+                has_limits := exists (select from reactor.limits l
                     where l.lane = '' and (l.job_type = '' or l.job_type = any (types))
-                        and (l.queue = '' or queues is null or l.queue = any (queues)))
-                end;
+                        and (l.queue = '' or queues is null or l.queue = any (queues)));
+            else
+                -- Often, all but one of them are full, and that one has no limits.
+                select k.queue, k.job_type, k.is_only, k.is_empty, k.has_limits, k.is_limited
+                into only_queue, only_type, is_only_kind, is_empty, has_limits, is_limited
+                from reactor.open_ready_kinds(queues, types, only_queue, only_type) k;
+            end if;
+        end if;
+        is_limited := is_limited or has_limits;
         is_empty := is_empty and not has_limits;
         is_only_kind := is_only_kind and not has_limits;
     end if;
@@ -200,7 +218,7 @@ begin
                     later := later or round > 1;
                     exit when round > 1;
                     return query select * from reactor.claim_limited(
-                        claim.worker_id, pod, batch, queues, types, quotas, slots, random_part);
+                        claim.worker_id, pod, batch, queues, types, quotas, slots, random_part, later);
                     return;
                 end if;
                 kind_after_priority := array_fill((-32768)::smallint, array[cardinality(kind_queue)]);
@@ -298,10 +316,11 @@ begin
         exit when not again;
         window_size := least(1000, greatest(100, 2 * window_size));
     end loop;
-    if may_open and remaining > 0 then
+    if remaining > 0 and (is_limited or has_lines) then
+        is_limited := is_limited or reactor.has_lines(queues, types);
         opens_in := reactor.next_opening(queues, types);
     end if;
-    if again or later or opens_in is not null then
+    if again or later or is_limited and remaining > 0 then
         return query select null::bigint,
             case when again and not is_idle then 'again' when again or later then 'later' else 'limited' end,
             null::jsonb, null::uuid, null::bigint, null, null::smallint, null::text[], null, null::uuid, null::int,

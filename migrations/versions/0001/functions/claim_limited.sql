@@ -1,5 +1,57 @@
 -- Claims where some of the ready jobs have limits or lanes (functions/limits.sql). reactor.claim calls this only then.
 
+-- The ready kinds without lanes, from the first one on. Most claims need to know no more: `is_only`, all but this one
+-- are full, and it has no limits; `is_empty`, all are full; `has_limits`, an open one has some, or there are many kinds.
+-- An estimate, since nothing is locked. `is_limited`: some kinds are full.
+create or replace function reactor.open_ready_kinds(
+    wanted text[], types text[], first_queue text, first_type text,
+    out queue text, out job_type text, out is_only boolean, out is_empty boolean, out has_limits boolean,
+    out is_limited boolean)
+language plpgsql stable set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan
+    set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+#variable_conflict use_column
+declare
+    most int := 10;
+    open_count int;
+begin
+    with recursive ready (queue, job_type, n) as (
+        select first_queue, first_type, 1
+        union all
+        select j.queue, j.job_type, r.n + 1
+        from ready r cross join lateral (
+            select j.queue, j.job_type from reactor.jobs j
+            where j.phase = 'ready' and j.lane is null and (j.queue, j.job_type) > (r.queue, r.job_type)
+            order by j.queue, j.job_type limit 1) j
+        where r.n <= most
+    ), kind as (
+        select r.queue, r.job_type, r.n, l.is_full
+        from ready r cross join lateral (
+            select bool_or(l.max_running is not null and l.max_running <= case
+                    when l.queue = '' then (select count(*) from reactor.places p where p.job_type = l.job_type)
+                    when l.job_type = '' then (select count(*) from reactor.places p where p.queue = l.queue)
+                    else (select count(*) from reactor.places p
+                        where p.queue = l.queue and p.job_type = l.job_type) end
+                or l.rate is not null and exists (
+                    select from reactor.rates s
+                    where s.queue = l.queue and s.job_type = l.job_type and s.lane = ''
+                        and s.paid_until > clock_timestamp() + (l.burst - 1) * l.every)) as is_full
+            from reactor.limit_rules l
+            where l.queue in ('', r.queue) and l.job_type in ('', r.job_type) and l.lane = '') l
+        where r.n > most or r.job_type = any (types) and (wanted is null or r.queue = any (wanted))
+            and not exists (select from reactor.queues q where q.name = r.queue and q.paused)
+    )
+    select min(k.queue) filter (where k.is_full is null), min(k.job_type) filter (where k.is_full is null),
+        count(*) filter (where k.is_full is not true),
+        coalesce(bool_or(k.is_full is false or k.n > most), false), coalesce(bool_or(k.is_full), false)
+    into open_ready_kinds.queue, open_ready_kinds.job_type, open_count, has_limits, is_limited
+    from kind k;
+    is_only := open_count = 1 and not has_limits;
+    is_empty := open_count = 0;
+    has_limits := has_limits or open_count > 1;
+end
+$$;
+comment on function reactor.open_ready_kinds is 'Whether limits leave more than one of the ready kinds open.';
+
 -- The kinds to claim from, as far as limits on whole queues and types leave them open now. `is_plain`: it has neither
 -- limits nor lanes, and so no lock is needed. `is_open`: false if there are only news to take.
 create or replace function reactor.open_kinds(
@@ -223,8 +275,10 @@ $$;
 comment on function reactor.leave_lines is 'Moves lines that were served to the end, and closes those that must wait.';
 
 -- As reactor.claim, which has checked that the worker is alive. `slots`: how many jobs each of the queues may get.
+-- `later`: there is something that the next claim has to do soon.
 create or replace function reactor.claim_limited(
-    worker_id uuid, pod text, batch int, queues text[], types text[], quotas int[], slots int[], random_part bytea)
+    worker_id uuid, pod text, batch int, queues text[], types text[], quotas int[], slots int[], random_part bytea,
+    later boolean)
     returns setof reactor.claimed
 language plpgsql set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan
     set enable_seqscan = off set enable_bitmapscan = off as $$
@@ -270,13 +324,12 @@ declare
     closed_some boolean;
     was_full boolean;
     again boolean := false;
-    later boolean := false;
-    is_locked boolean := false;  -- another claim has the lock of a kind
+    has_left boolean := false;  -- a job that limits allow, behind a full batch
     opens_in float8;
 begin
     for round in 1 .. 8 loop
         again := false;
-        window_size := greatest(remaining, case when round > 1 then least(1000, 8 * 4 ^ (round - 1)) else 0 end::int);
+        window_size := greatest(remaining + 1, case when round > 1 then least(1000, 8 * 4 ^ (round - 1)) else 0 end::int);
         parked_some := false;
         closed_some := false;
         was_full := false;
@@ -290,7 +343,13 @@ begin
         from unnest(kind_queue, kind_type, kind_is_plain) k (queue, job_type, is_plain) where not k.is_plain;
         if ours_queue is not null then
             kind_is_locked := reactor.lock_limits(ours_queue, ours_type);
-            is_locked := is_locked or false = any (kind_is_locked);
+            -- Another claim has the locks, for a millisecond or two. If there is nothing else to do, look again soon: it
+            -- may have taken everything by then.
+            if true <> all (kind_is_locked) and true <> all (kind_is_plain) and round <= 3 then
+                perform pg_sleep(0.001 + 0.002 * random());
+                continue;
+            end if;
+            later := later or false = any (kind_is_locked);
             select coalesce(array_agg(k.queue), '{}'), coalesce(array_agg(k.job_type), '{}')
             into ours_queue, ours_type
             from unnest(ours_queue, ours_type, kind_is_locked) k (queue, job_type, is_locked) where k.is_locked;
@@ -326,7 +385,7 @@ begin
         from reactor.line_buckets(line_queue, line_type, line_lane, queues, slots) b;
 
         -- Jobs, in the order in which queues and lines take turns. What was taken in earlier rounds counts.
-        per_line := least(remaining, 1 + 2 * remaining / cardinality(line_kind));
+        per_line := least(remaining + 1, 1 + 2 * remaining / cardinality(line_kind), 1000 * remaining);
         select array_agg(c.id order by c.rank), array_agg(c.line order by c.rank),
             array_agg(c.priority order by c.rank), array_agg(c.is_last order by c.rank)
         into job_ids, job_lines, job_priorities, job_is_last
@@ -374,16 +433,20 @@ begin
         chosen := '{}';
         chosen_lines := '{}';
         has_more := false;
+        has_left := has_left and remaining <= 0;
         for n in 1 .. coalesce(cardinality(job_ids), 0) loop
             -- More urgent jobs may follow in a line that was not read to its end.
-            exit when cardinality(chosen) >= remaining or has_more and job_priorities[n] > job_priorities[n - 1];
+            exit when has_more and job_priorities[n] > job_priorities[n - 1]
+                or cardinality(chosen) >= remaining and (has_left or bucket_free is null);
             fits := true;
             for b in (job_lines[n] - 1) * 8 + 1 .. job_lines[n] * 8 loop
                 bucket := line_buckets[b];
                 exit when bucket = 0;
                 fits := fits and coalesce(bucket_free[bucket] > 0, true);
             end loop;
-            if fits then
+            if fits and cardinality(chosen) >= remaining then
+                has_left := line_buckets[(job_lines[n] - 1) * 8 + 1] > 0;
+            elsif fits then
                 for b in (job_lines[n] - 1) * 8 + 1 .. job_lines[n] * 8 loop
                     bucket := line_buckets[b];
                     exit when bucket = 0;
@@ -407,9 +470,13 @@ begin
             later := later or others <> '{}';
             skipped := skipped || others;
             if ids is not null then
-                select s.taken, s.parked_some, s.left_some into taken, parked_some, left_some
-                from reactor.take_scopes(ids, scopes, remaining, in_order => true) s;
-                later := later or left_some;
+                if array_remove(scopes, null) = '{}' then
+                    taken := ids;
+                else
+                    select s.taken, s.parked_some, s.left_some into taken, parked_some, left_some
+                    from reactor.take_scopes(ids, scopes, remaining, in_order => true) s;
+                    later := later or left_some;
+                end if;
                 skipped := skipped || ids;
                 return query select * from reactor.start_attempts(taken, claim_limited.worker_id, pod, types, quotas,
                     random_part, reactor.charge_limits(taken));
@@ -422,28 +489,29 @@ begin
         end if;
 
         -- What is left of the lines. They are ours only where their kinds are locked.
-        if ours_queue <> '{}' then
+        if ours_queue <> '{}' and exists (select from reactor.lines) then
             select l.changed, l.was_full into closed_some, was_full
             from reactor.leave_lines(line_queue, line_type, line_lane, line_priority, chosen_lines) l;
         end if;
         -- Other lines, or jobs behind those that were skipped or parked.
-        again := remaining > 0 and (closed_some or parked_some or taken <> '{}' and has_more or others <> '{}');
-        -- With an empty batch, further rounds close more of the lines that the next claim would look at in vain.
-        exit when not again and not was_full;
+        again := remaining > 0 and (closed_some and cardinality(line_kind) >= window_size or parked_some
+            or taken <> '{}' and has_more or others <> '{}');
+        -- What was taken starts with the commit, and other claims of these kinds wait for it: the next claim may look
+        -- for more. But where lines turned out to be full, further rounds close those that it would look at in vain.
+        exit when not was_full and (taken <> '{}' or not again);
     end loop;
     if opened_others then
         perform reactor.notify_jobs();
     end if;
-    if remaining > 0 then
+    -- What is behind a full batch, other workers may take.
+    if has_left and remaining <= 0 then
+        perform reactor.notify_places();
+    end if;
+    if remaining > 0 or later or 0 = any (bucket_free) then
         opens_in := reactor.next_opening(queues, types);
-        if is_locked then
-            opens_in := least(opens_in, 0.01);
-        end if;
-        if again or later or opens_in is not null then
-            return query select null::bigint, case when again then 'again' when later then 'later' else 'limited' end,
-                null::jsonb, null::uuid, null::bigint, null, null::smallint, null::text[], null, null::uuid,
-                null::int, null::int, opens_in::real, null::timestamptz, null::timestamptz, null::timestamptz;
-        end if;
+        return query select null::bigint, case when again then 'again' when later then 'later' else 'limited' end,
+            null::jsonb, null::uuid, null::bigint, null, null::smallint, null::text[], null, null::uuid,
+            null::int, null::int, opens_in::real, null::timestamptz, null::timestamptz, null::timestamptz;
     end if;
 end
 $$;

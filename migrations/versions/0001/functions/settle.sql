@@ -64,6 +64,9 @@ declare
 begin
     -- Set for the transaction only: behind a pooler, other clients may share the session.
     setting := set_config('reactor.notify_now', 'on', true);  -- nothing but the commit follows
+    if outcomes <@ array['completed', 'partial', 'failed', 'error', 'snoozed'] then
+        setting := set_config('reactor.claims_next', 'on', true);  -- see reactor.leave_places
+    end if;
     if lock_wait_ms is not null then
         setting := set_config('lock_timeout', lock_wait_ms::text, true);
     end if;
