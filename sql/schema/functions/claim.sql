@@ -187,6 +187,8 @@ begin
                 select k.queue, k.job_type, k.is_only, k.is_empty, k.has_limits, k.is_limited
                 into only_queue, only_type, is_only_kind, is_empty, has_limits, is_limited
                 from reactor.open_ready_kinds(queues, types, only_queue, only_type) k;
+                first_priority := -32768;
+                first_id := 1;
             end if;
         end if;
         is_limited := is_limited or has_limits;
