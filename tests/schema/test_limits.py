@@ -18,8 +18,8 @@ from reactor.handlers.registry import Registry
 from reactor.job import Job
 from reactor.lifecycle.claim import Again, claim, claim_job, claim_once
 from reactor.lifecycle.lease import Worker
-from reactor.lifecycle.settle import settle
-from reactor.outcome import Completed, Ending, Snoozed
+from reactor.lifecycle.settle import abandon, settle
+from reactor.outcome import Completed, Ending, Errored, Snoozed
 from reactor.worker.claim_loop import ClaimLoop
 from tests.support.claim_loops import register
 from tests.support.jobs import insert
@@ -187,6 +187,18 @@ async def test_a_cancelled_job_keeps_its_place_until_its_handler_has_stopped(
     await connection.execute("select reactor.cancel(array[$1::bigint], 'no')", job.id)
     assert await claim(connection, worker, 2) == []
     await connection.execute("update reactor.jobs set worker_id = null where id = $1", job.id)
+    assert len(await claim(connection, worker, 2)) == 1
+
+
+async def test_an_abandoned_job_keeps_its_place_until_its_handler_has_stopped(
+    connection: Connection, worker: Worker
+) -> None:
+    await limit(connection, job_type="work", max_running=1)
+    await insert_many(connection, 2)
+    (job,) = await claim(connection, worker, 2)
+    await abandon(connection, job.id, job.attempt_id, Errored("it did not stop", 60.0))
+    assert await claim(connection, worker, 2) == []
+    await connection.fetch(statements.RELEASE_STOPPED, worker.id, [job.id])
     assert len(await claim(connection, worker, 2)) == 1
 
 

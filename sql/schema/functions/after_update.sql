@@ -84,9 +84,11 @@ begin
         where u.lane is not null and u.state = 'pending' and not u.parked and u.run_after is null
             and u.job_type is not null;
     end if;
-    if any_departed then
-        runnable := reactor.leave_places(
-            array(select u.id from updated u where u.counted and u.worker_id is null)) or runnable;
+    -- Not `... or runnable`: a plan for the value true contains no call.
+    if any_departed and reactor.leave_places(
+        array(select u.id from updated u where u.counted and u.worker_id is null))
+    then
+        runnable := true;
     end if;
     if runnable then
         perform reactor.notify_jobs();
