@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from reactor.database.connection import Connection
 from tests.stress import invariants, journal
+from tests.stress.explanations import Explanations
 from tests.stress.followers import Follower
 from tests.stress.idleness import Idleness
 from tests.stress.wakeups import Wakeups
@@ -19,7 +20,7 @@ _CATCH_UP_SECONDS = 10.0
 _STATES = "select id, state, attempt_id, attempts, worker_id from reactor.jobs"
 _WAKE = "notify reactor_jobs"
 _LEFT = (
-    "select id, state, queue, job_type, scope, parked, run_after, waiting_on, worker_id from reactor.jobs"
+    "select id, state, queue, job_type, lane, scope, parked, run_after, waiting_on, worker_id from reactor.jobs"
     " where finished_at is null or worker_id is not null order by id limit 10"
 )
 
@@ -30,6 +31,7 @@ class Checker:
         self._idleness = idleness
         self._wakeups = wakeups
         self._followers = followers
+        self._explanations = Explanations(world.report)
         self._checks = 0
 
     async def run(self) -> None:
@@ -49,10 +51,13 @@ class Checker:
             async with connection.transaction(isolation="repeatable_read"):
                 # Its first query: the snapshot is not older than what the others judge.
                 entries, edges = await journal.take(connection)
+                seen_at = time.time()
                 await invariants.check(connection, world.report)
-                await world.limits.check(connection, now)
-                await self._idleness.check(connection, now)
-            self._wakeups.check(world.model.apply(entries, edges))
+                await world.limits.read(connection)
+                claimable = await self._idleness.check(connection, now)
+                await self._explanations.check(connection, claimable)
+            self._wakeups.check(world.model.apply(entries, edges, seen_at))
+            world.limits.check(world.model)
         self._checks += 1
 
     async def see_everything(self) -> None:

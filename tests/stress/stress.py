@@ -7,9 +7,10 @@
     followers               read streams, and reconnect from old cursors            followers.py
     checker                 takes snapshots                                         checker.py
         invariants.py       queries that return offenders
-        limits.py           limits, over several snapshots
+        limits.py           limits and rates, while they are changed
         wakeups.py          a notification for every job that becomes ready
         idleness.py         jobs that no worker picks up, without a fallback poll
+        explanations.py     whether `workload` and `why` agree with the tables
         model.py            the journal of all changes: states, order, dependencies
         attempts.py         who ended each attempt, and by which rule
 
@@ -92,6 +93,12 @@ async def run(
     return report
 
 
+async def _until_red(world: World, seconds: float, until_red: frozenset[str]) -> None:
+    over_at = time.monotonic() + seconds
+    while time.monotonic() < over_at and not until_red & world.report.totals.keys():
+        await asyncio.sleep(min(0.1, seconds))
+
+
 async def _shorten_deadlocks(connection: Connection) -> None:
     """A deadlock would otherwise take a second, in which little happens. For connections that are opened later."""
     database = await connection.fetchval("select quote_ident(current_database())")
@@ -112,14 +119,14 @@ async def _rounds(
         world.mix, world.is_quiet = draw_mix(chance, only), False
         world.report.count("rounds")
         print(f"round {world.report.counts['rounds']}: {world.mix}", flush=True)
-        await asyncio.sleep(chance.choice(_ROUND_SECONDS))
+        await _until_red(world, chance.choice(_ROUND_SECONDS), until_red)
         world.is_quiet = True
         while world.busy:
             await asyncio.sleep(0.01)
         world.mix = world.mix.at_rest()
-        await open_everything(world, connection)
+        await open_everything(world, connection, chance)
         await checker.see_everything()
-        if not await checker.come_to_rest(connection):
+        if until_red & world.report.totals.keys() or not await checker.come_to_rest(connection):
             return
         await checker.check_at_rest(connection)
         if chance.random() < 0.7:
