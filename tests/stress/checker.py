@@ -16,6 +16,8 @@ _PAUSE_SECONDS = 0.05
 _STUCK_SECONDS = 5.0
 _STUCK_CHECKS = 20
 """A machine may be slower than that: this many snapshots must show the same."""
+_LONGEST_REST_SECONDS = 30.0
+"""Most take less than five."""
 _CATCH_UP_SECONDS = 10.0
 _STATES = "select id, state, attempt_id, attempts, worker_id from reactor.jobs"
 _WAKE = "notify reactor_jobs"
@@ -69,9 +71,13 @@ class Checker:
     async def come_to_rest(self, connection: Connection) -> bool:
         """Waits until all jobs have ended, and no worker holds any. False: something is stuck for good."""
         model, last_change, was_woken = self._world.model, time.monotonic(), False
-        applied, checks = model.applied, self._checks
+        applied, checks, began_at = model.applied, self._checks, last_change
         while left := model.unfinished | model.held:
             await asyncio.sleep(0.05)
+            if time.monotonic() > began_at + _LONGEST_REST_SECONDS:
+                rows = [dict(row) for row in await connection.fetch(_LEFT)]
+                self._world.report.violation("stuck", f"{len(left)} jobs change all the time and don't end: {rows}")
+                return False
             if model.applied != applied:
                 applied, checks, last_change = model.applied, self._checks, time.monotonic()
             if time.monotonic() < last_change + _STUCK_SECONDS or self._checks < checks + _STUCK_CHECKS:

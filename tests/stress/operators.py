@@ -15,6 +15,7 @@ from tests.stress.producers import lane
 from tests.stress.world import QUEUES, TYPES, World
 
 _MOST = 10
+_MOST_AT_REST = 150
 _LIMITS = "select queue, job_type, lane, max_running, rate from reactor.limits"
 
 Action = Callable[[World, Connection, random.Random], Awaitable[None]]
@@ -181,6 +182,17 @@ async def prune(
             place = row["place"]
             continue
         return
+
+
+async def thin_out(world: World, connection: Connection, chance: random.Random) -> None:
+    """Cancels what would take long to run: one after the other, if all jobs have the same scope."""
+    unfinished = sorted(world.model.unfinished)
+    chance.shuffle(unfinished)
+    surplus = unfinished[_MOST_AT_REST:]
+    while surplus and not world.is_over:
+        async with world.sessions.doing(connection, "thin out"):
+            await connection.fetch(statements.CANCEL, sorted(surplus[:100]), "the stress comes to rest")
+            surplus = surplus[100:]
 
 
 async def open_everything(world: World, connection: Connection, chance: random.Random) -> None:

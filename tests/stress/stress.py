@@ -34,7 +34,7 @@ from tests.stress.followers import Follower
 from tests.stress.idleness import Idleness
 from tests.stress.limits import Limits
 from tests.stress.model import Model
-from tests.stress.operators import open_everything, operate, prune
+from tests.stress.operators import open_everything, operate, prune, thin_out
 from tests.stress.producers import produce, produce_pipelines
 from tests.stress.report import Report
 from tests.stress.sessions import Sessions
@@ -45,6 +45,7 @@ from tests.stress.world import World, draw_mix
 _WORKERS = 5
 _ROUND_SECONDS = (1.0, 3.0, 6.0)
 _FOLLOWERS = 4
+_LONGEST_ACTION_SECONDS = 60.0
 
 
 async def run(
@@ -99,6 +100,14 @@ async def _until_red(world: World, seconds: float, until_red: frozenset[str]) ->
         await asyncio.sleep(min(0.1, seconds))
 
 
+async def _until_actors_rest(world: World) -> None:
+    over_at = time.monotonic() + _LONGEST_ACTION_SECONDS
+    while world.busy and time.monotonic() < over_at:
+        await asyncio.sleep(0.01)
+    if world.busy:
+        world.report.violation("stuck", f"actions don't end: {sorted(world.busy)}")
+
+
 async def _shorten_deadlocks(connection: Connection) -> None:
     """A deadlock would otherwise take a second, in which little happens. For connections that are opened later."""
     database = await connection.fetchval("select quote_ident(current_database())")
@@ -121,11 +130,11 @@ async def _rounds(
         print(f"round {world.report.counts['rounds']}: {world.mix}", flush=True)
         await _until_red(world, chance.choice(_ROUND_SECONDS), until_red)
         world.is_quiet = True
-        while world.busy:
-            await asyncio.sleep(0.01)
+        await _until_actors_rest(world)
         world.mix = world.mix.at_rest()
         await open_everything(world, connection, chance)
         await checker.see_everything()
+        await thin_out(world, connection, chance)
         if until_red & world.report.totals.keys() or not await checker.come_to_rest(connection):
             return
         await checker.check_at_rest(connection)
