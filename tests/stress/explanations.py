@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from reactor.database import statements
 from reactor.database.connection import Connection
+from tests.stress.idleness import LINES
 from tests.stress.report import Report
 
 _SHARE = 0.1
@@ -29,18 +30,10 @@ where (coalesce(w.running, 0), coalesce(w.parked, 0), coalesce(w.waiting, 0)) <>
 """
 _WANTED = "select coalesce(sum(w.wanted - w.running), 0)::int from reactor.workload w"
 # A job behind a limit that is full.
-_LIMITED = """
+_LIMITED = f"""{LINES}
 select j.id from reactor.jobs j
-where j.state = 'pending' and exists (
-    select from reactor.limits l
-    where l.queue in ('', j.queue) and l.job_type in ('', j.job_type)
-        and (l.lane = '' or l.lane = j.lane or l.lane = '*' and j.lane is not null and not exists (
-            select from reactor.limits e where e.queue = l.queue and e.job_type = l.job_type and e.lane = j.lane))
-        and l.max_running <= (
-            select count(*) from reactor.jobs h
-            where h.worker_id is not null and l.queue in ('', h.queue) and l.job_type in ('', h.job_type)
-                and (l.lane = '' or h.lane = j.lane)))
-limit 1
+join full_line f on f.queue = j.queue and f.job_type = j.job_type and f.lane is not distinct from j.lane
+where j.state = 'pending' limit 1
 """
 
 

@@ -16,44 +16,45 @@ _LONGEST_IN_VAIN_SECONDS = 5.0
 # What a claim may take now. Jobs of a scope are claimable one at a time, and any of them may be first; but if the one
 # that leads is in another lane, only that one. Limits count the jobs that workers hold; of rates, the engine's own time
 # is used, which another query checks (invariants.py).
-CLAIMABLE = """
+# Limits that are full, by lines: queue, type and lane of pending jobs.
+LINES = """
 with held as materialized (
     select h.queue, h.job_type, h.lane, h.scope from reactor.jobs h where h.worker_id is not null
-), rule as materialized (
-    select r.*, r.max_running is not null or r.rate is not null as is_limit from reactor.limit_rules r
-), ready as materialized (
-    select j.id, j.queue, j.job_type, j.lane, j.scope, j.priority from reactor.jobs j
-    where j.state = 'pending' and j.run_after is null and not j.parked and j.job_type is not null
-        and not (select s.draining from reactor.settings s)
-        and j.queue not in (select q.name from reactor.queues q where q.paused)
-        and (j.scope is null or j.scope not in (select h.scope from held h where h.scope is not null))
-        and not exists (
-            select from reactor.jobs p
-            where j.scope is not null and p.scope = j.scope and p.queue = j.queue and p.job_type = j.job_type
-                and p.state = 'pending' and p.run_after is null and p.lane is distinct from j.lane
-                and (p.priority, p.id) < (j.priority, j.id))
 ), line as materialized (
-    select distinct j.queue, j.job_type, j.lane from ready j
-), closed as materialized (
-    select l.queue, l.job_type, l.lane from line l
-    where exists (
-        select from rule r
-        where r.is_limit and r.queue in ('', l.queue) and r.job_type in ('', l.job_type)
-            and (r.lane = '' or r.lane = l.lane or r.lane = '*' and l.lane is not null and not exists (
-                select from rule e where e.queue = r.queue and e.job_type = r.job_type and e.lane = l.lane))
-            and (r.max_running <= (
-                    select count(*) from held h
-                    where r.queue in ('', h.queue) and r.job_type in ('', h.job_type)
-                        and (r.lane = '' or h.lane = l.lane))
-                or exists (
-                    select from reactor.rates s
-                    where s.queue = r.queue and s.job_type = r.job_type
-                        and s.lane = case r.lane when '' then '' else l.lane end
-                        and s.paid_until > clock_timestamp() + (r.burst - 1) * r.every)))
+    select distinct j.queue, j.job_type, j.lane from reactor.jobs j where j.state = 'pending' and j.job_type is not null
+), rule as materialized (
+    select l.queue, l.job_type, l.lane, r.max_running, r.burst, r.every, r.queue as of_queue, r.job_type as of_type,
+        r.lane <> '' as is_of_lane
+    from line l
+    join reactor.limit_rules r on r.queue in ('', l.queue) and r.job_type in ('', l.job_type)
+        and (r.lane = '' or r.lane = l.lane or r.lane = '*' and l.lane is not null and not exists (
+            select from reactor.limits e where e.queue = r.queue and e.job_type = r.job_type and e.lane = l.lane))
+), full_line as materialized (
+    select distinct r.queue, r.job_type, r.lane from rule r
+    where r.max_running <= (
+        select count(*) from held h
+        where r.of_queue in ('', h.queue) and r.of_type in ('', h.job_type) and (not r.is_of_lane or h.lane = r.lane))
+)"""
+CLAIMABLE = f"""{LINES}, used_up as materialized (
+    select distinct r.queue, r.job_type, r.lane from rule r
+    join reactor.rates s on s.queue = r.of_queue and s.job_type = r.of_type
+        and s.lane = case when r.is_of_lane then r.lane else '' end
+    where s.paid_until > clock_timestamp() + (r.burst - 1) * r.every
+), leader as materialized (
+    select distinct on (j.scope, j.queue, j.job_type) j.scope, j.queue, j.job_type, j.lane from reactor.jobs j
+    where j.scope is not null and j.state = 'pending' and j.run_after is null
+    order by j.scope, j.queue, j.job_type, j.priority, j.id
 )
-select j.id, j.queue, j.job_type from ready j
-where not exists (
-    select from closed c where c.queue = j.queue and c.job_type = j.job_type and c.lane is not distinct from j.lane)
+select j.id, j.queue, j.job_type from reactor.jobs j
+left join full_line f on f.queue = j.queue and f.job_type = j.job_type and f.lane is not distinct from j.lane
+left join used_up u on u.queue = j.queue and u.job_type = j.job_type and u.lane is not distinct from j.lane
+left join leader l on l.scope = j.scope and l.queue = j.queue and l.job_type = j.job_type
+where j.state = 'pending' and j.run_after is null and not j.parked and j.job_type is not null
+    and f.queue is null and u.queue is null
+    and (j.scope is null or l.lane is not distinct from j.lane)
+    and not (select s.draining from reactor.settings s)
+    and j.queue not in (select q.name from reactor.queues q where q.paused)
+    and (j.scope is null or j.scope not in (select h.scope from held h where h.scope is not null))
 order by j.id limit 200
 """
 

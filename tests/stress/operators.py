@@ -185,10 +185,11 @@ async def prune(
 
 
 async def thin_out(world: World, connection: Connection, chance: random.Random) -> None:
-    """Cancels what would take long to run: one after the other, if all jobs have the same scope."""
-    unfinished = sorted(world.model.unfinished)
+    """Cancels what would take long to run, if all jobs have the same scope, for example. Not those with dependencies:
+    the end of several of them locks these by itself, and not in the order of the ids."""
+    jobs, unfinished = world.model.jobs, sorted(world.model.unfinished - world.model.held)
     chance.shuffle(unfinished)
-    surplus = unfinished[_MOST_AT_REST:]
+    surplus = [one for one in unfinished[_MOST_AT_REST:] if not jobs[one].needs and not jobs[one].dependants]
     while surplus and not world.is_over:
         async with world.sessions.doing(connection, "thin out"):
             await connection.fetch(statements.CANCEL, sorted(surplus[:100]), "the stress comes to rest")
