@@ -45,7 +45,7 @@ CLAIMABLE = f"""{LINES}, used_up as materialized (
     where j.scope is not null and j.state = 'pending' and j.run_after is null
     order by j.scope, j.queue, j.job_type, j.priority, j.id
 )
-select j.id, j.queue, j.job_type from reactor.jobs j
+select j.id, j.queue, j.job_type, j.lane, j.scope from reactor.jobs j
 left join full_line f on f.queue = j.queue and f.job_type = j.job_type and f.lane is not distinct from j.lane
 left join used_up u on u.queue = j.queue and u.job_type = j.job_type and u.lane is not distinct from j.lane
 left join leader l on l.scope = j.scope and l.queue = j.queue and l.job_type = j.job_type
@@ -89,7 +89,7 @@ class Idleness:
         resting = list(self._resting())
         claimable = await connection.fetch(CLAIMABLE)
         self._claimable_since = {row["id"]: self._claimable_since.get(row["id"], now) for row in claimable}
-        for job_id, queue, job_type in claimable:
+        for job_id, queue, job_type, lane, scope in claimable:
             since = self._claimable_since[job_id]
             for one in resting:
                 waits_seconds, idle_seconds = now - max(since, one.waits_since), now - max(since, one.idle_since)
@@ -101,7 +101,7 @@ class Idleness:
                     self._reported.add((one.worker.id, job_id))
                     self._report.violation(
                         "lost wake-up",
-                        f"job {job_id} ({queue}, {job_type}) could run for {now - since:.1f} s while "
+                        f"job {job_id} ({queue}, {job_type}, lane {lane}, scope {scope}) could run for {now - since:.1f} s while "
                         f"{one.worker.pod} waited for {now - one.waits_since:.1f} s and was idle for "
                         f"{now - one.idle_since:.1f} s",
                     )

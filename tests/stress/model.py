@@ -1,6 +1,7 @@
 """What the journal says about each job, checked change by change: states, attempts, fence, dependencies, order."""
 
 import math
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -74,6 +75,7 @@ class Model:
         """Those of the last snapshot."""
         self.applied = 0
         """The number of changes so far."""
+        self.latest: deque[Entry] = deque(maxlen=20)
         self._report = report
         self._attempts = attempts
         self._pruned: dict[int, dict[str, int]] = {}
@@ -94,6 +96,7 @@ class Model:
         claimed: list[JobHistory] = []
         for entry in entries:
             self.applied += 1
+            self.latest.append(entry)
             if entry.op != "D" and entry.state == "pending" and entry.is_due and not entry.parked:
                 ready.setdefault(entry.id, entry)
             else:

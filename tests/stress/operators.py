@@ -15,7 +15,7 @@ from tests.stress.producers import lane
 from tests.stress.world import QUEUES, TYPES, World
 
 _MOST = 10
-_MOST_AT_REST = 150
+_MOST_AT_REST = 100
 _LIMITS = "select queue, job_type, lane, max_running, rate from reactor.limits"
 
 Action = Callable[[World, Connection, random.Random], Awaitable[None]]

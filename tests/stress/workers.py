@@ -77,7 +77,8 @@ class Fleet:
 def _worker(world: World, name: str, number: int, chance: random.Random) -> Worker:
     capacity = chance.choice((1, 5, 20, 50))
     if number < 2:
-        return Worker(name, QUOTAS, capacity=capacity)
+        # Claims of limited jobs take turns: if all were for one job, that would take long.
+        return Worker(name, QUOTAS, capacity=capacity if number else 50)
     types = chance.sample(TYPES, chance.randint(1, len(TYPES)))
     queues = tuple(chance.sample(QUEUES, chance.randint(1, len(QUEUES))))
     slots = {queue: chance.randint(1, 3) for queue in queues if world.mix.has("slots", chance)}
@@ -209,7 +210,9 @@ class SimulatedWorker:
             self._check_slots(jobs, free)
             self._held |= {job.attempt_id: job for job in jobs}
             self._waits_for_slot = any(number <= 0 for number in self._free_of_queues().values())
-            if not self._got_all or self._retry_at < NEVER:
+            # The claim of a worker that has the lock of the same limit may take what this one wants.
+            is_locked = opens_in is not None and opens_in <= first
+            if not self._got_all or self._retry_at < NEVER or is_locked:
                 self._idle_since = NEVER
             elif self._idle_since == NEVER:
                 self._idle_since = now
