@@ -101,8 +101,8 @@ class Idleness:
                     self._reported.add((one.worker.id, job_id))
                     self._report.violation(
                         "lost wake-up",
-                        f"job {job_id} ({queue}, {job_type}, lane {lane}, scope {scope}) could run for {now - since:.1f} s while "
-                        f"{one.worker.pod} waited for {now - one.waits_since:.1f} s and was idle for "
-                        f"{now - one.idle_since:.1f} s",
+                        f"job {job_id} ({queue}, {job_type}, lane {lane}, scope {scope}) could run for "
+                        f"{now - since:.1f} s while {one.worker.pod} waited for {now - one.waits_since:.1f} s "
+                        f"and was idle for {now - one.idle_since:.1f} s",
                     )
         return [row["id"] for row in claimable]

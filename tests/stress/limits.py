@@ -84,7 +84,8 @@ class Limits:
     def __init__(self, report: Report) -> None:
         self._report = report
         self._changes: dict[Key, list[Change]] = {}
-        self._seen_at: dict[Key, float] = {}
+        self._exact_at: dict[Key, tuple[float, float]] = {}
+        """When each limit becomes exact, and when a snapshot first showed that."""
         self._began_at = time.time()
 
     # Called by operators
@@ -111,7 +112,12 @@ class Limits:
 
     async def read(self, connection: Connection) -> None:
         """In the snapshot that is checked next."""
-        self._seen_at = {Key(*row[:3]): row["seen_at"] or math.inf for row in await connection.fetch(_SEEN)}
+        exact_at, now = {}, time.time()
+        for *names, seen_at in await connection.fetch(_SEEN):
+            key, at = Key(*names), (math.inf if seen_at is None else seen_at + _EXACT_SECONDS)
+            known = self._exact_at.get(key)
+            exact_at[key] = known if known is not None and known[0] == at else (at, now)
+        self._exact_at = exact_at
 
     def check(self, model: Model) -> None:
         for job in model.claims:
@@ -139,7 +145,7 @@ class Limits:
         allowed = max(_max_running(change) for _, change in changes)
         if len(jobs) <= allowed:
             return
-        is_exact = all(began_at > self._seen_at.get(source, math.inf) + _EXACT_SECONDS for source, _ in changes)
+        is_exact = all(began_at > max(self._exact_at.get(source, (math.inf,))) for source, _ in changes)
         others = [
             job
             for job in jobs

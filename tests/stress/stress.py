@@ -3,7 +3,7 @@
     producers, pipelines    insert jobs and edges                                   producers.py
     workers                 claim, run and end them, die, shut down, send too late  workers.py
     operators               cancel, retry, pause, limit, prune, repair              operators.py
-    pods' timers            promote due jobs, sweep                                 housekeeping.py
+    pods' timers            promote due jobs, sweep, let limits grow old            housekeeping.py
     followers               read streams, and reconnect from old cursors            followers.py
     checker                 takes snapshots                                         checker.py
         invariants.py       queries that return offenders
@@ -84,7 +84,7 @@ async def run(
             tasks.create_task(follower.run())
         tasks.create_task(checker.run())
         actors = (produce, produce, produce, produce_pipelines, produce_pipelines, operate, operate)
-        for n, actor in enumerate((*actors, housekeeping.promote, housekeeping.sweep)):
+        for n, actor in enumerate((*actors, housekeeping.promote, housekeeping.sweep, housekeeping.age_limits)):
             tasks.create_task(actor(world, f"{actor.__name__} {n}"))
         try:
             await _rounds(world, checker, connection, seconds, only, until_red, chance)

@@ -96,6 +96,8 @@ class Mix:
     lanes: int
     limit_changes: float
     """The share of the operators' turns in which they change a limit, where they change limits at all."""
+    ages_limits: bool
+    """Limits soon count as known to all claims."""
     batch: int
     """The most rows of an insert."""
     pause_seconds: float
@@ -137,7 +139,8 @@ def draw_mix(chance: random.Random, only: Collection[str] = ()) -> Mix:
         kinds=chance.choice((1, 1, 3)),
         scopes=chance.choice((1, 3, 10, 40)),
         lanes=chance.choice((1, 4, 30, 200)),
-        limit_changes=0.3 if only else chance.choice((0.02, 0.1, 0.5)),
+        limit_changes=0.1 if only else chance.choice((0.02, 0.1, 0.5)),
+        ages_limits=bool(only) or chance.random() < 0.7,
         batch=chance.choice((1, 10, 100)),
         pause_seconds=chance.choice((0.0, 0.003) if only else (0.0, 0.0, 0.003, 0.003, 0.03, 2.0)),
         backlog=chance.choice((50, 200, 800)),
@@ -152,6 +155,7 @@ def _draw_focused(chance: random.Random) -> Mix:
         scopes=chance.choice((1, 10)),
         lanes=chance.choice((1, 4, 30)),
         limit_changes=chance.choice((0.01, 0.05, 0.3)),
+        ages_limits=chance.random() < 0.7,
         batch=chance.choice((1, 10, 100)),
         pause_seconds=0.0,
         backlog=chance.choice((50, 200) if "lanes" in features else (200, 1000)),
