@@ -71,9 +71,9 @@ class Change:
 
 @dataclass(eq=False, slots=True)
 class Starts:
-    """Attempts by what they count for."""
+    """Attempts by what they count for. A lane under `*` begins anew when a limit of its own was removed."""
 
-    of: dict[Key, tuple[int, float]] = field(default_factory=dict)
+    of: dict[tuple[Key, Change], tuple[int, float]] = field(default_factory=dict)
     """Their number, and the least of (number before a start - pace * time of the start)."""
 
 
@@ -95,9 +95,9 @@ class Limits:
         """Around the whole transaction."""
         changes = self._changes.setdefault(key, [Change(None, 0.0, 0.0)])
         change = Change(values, time.time())
-        last = changes[-1]
-        if last.confirmed_at < change.sent_at and values and last.values and last.values.pace == values.pace:
-            change.starts = last.starts
+        before = self._possible(key, change.sent_at, change.sent_at)
+        if len(before) == 1 and values and before[0].values and before[0].values.pace == values.pace:
+            change.starts = before[0].starts
         changes.append(change)
         try:
             yield
@@ -142,10 +142,10 @@ class Limits:
             return
         began_at, started_at = claim.began_at, last.started_at
         changes = list(self._in_force(key, began_at, started_at))
-        allowed = max(_max_running(change) for _, change in changes)
+        allowed = max(_max_running(change) for _, change, _ in changes)
         if len(jobs) <= allowed:
             return
-        is_exact = all(began_at > max(self._exact_at.get(source, (math.inf,))) for source, _ in changes)
+        is_exact = all(began_at > max(self._exact_at.get(source, (math.inf,))) for source, _, _ in changes)
         others = [
             job
             for job in jobs
@@ -171,16 +171,16 @@ class Limits:
         """The start is counted from when its claim began, and to when it was written: it happened in between."""
         assert claim.locked_at is not None
         for key in self._keys_of(claim):
-            changes = [change for _, change in self._in_force(key, claim.began_at, claim.locked_at)]
-            values = changes[0].values
-            if len(changes) > 1 or values is None or values.rate in (None, UNKNOWN_RATE):
+            (_, change, lane_change), *others = self._in_force(key, claim.began_at, claim.locked_at)
+            values = change.values
+            if others or values is None or values.rate in (None, UNKNOWN_RATE):
                 continue
             assert values.rate is not None
             per_second = values.rate / values.period_seconds
             began_at, started_at = claim.began_at - self._began_at, claim.locked_at - self._began_at
-            before, least = changes[0].starts.of.get(key, (0, math.inf))
+            before, least = change.starts.of.get((key, lane_change), (0, math.inf))
             least = min(least, before - began_at * per_second)
-            changes[0].starts.of[key] = (before + 1, least)
+            change.starts.of[key, lane_change] = (before + 1, least)
             surplus = before + 1 - started_at * per_second - least - values.starts_at_once
             if surplus > _ROUNDING:
                 self._report.violation(
@@ -196,7 +196,7 @@ class Limits:
         """Whether max_running was limited for certain when it was claimed."""
         assert claim.locked_at is not None
         changes = self._in_force(key, claim.began_at, claim.locked_at)
-        return all(_max_running(change) < math.inf for _, change in changes)
+        return all(_max_running(change) < math.inf for _, change, _ in changes)
 
     def _keys_of(self, job: Entry) -> Iterable[Key]:
         """What may have been limited, and counts this job."""
@@ -208,14 +208,15 @@ class Limits:
             ):
                 yield Key(queue, job_type, job.lane)
 
-    def _in_force(self, key: Key, since: float, until: float) -> Iterable[tuple[Key, Change]]:
-        """All that may have been, with the keys of their limits. A lane without a limit of its own has that of `*`."""
+    def _in_force(self, key: Key, since: float, until: float) -> Iterable[tuple[Key, Change, Change]]:
+        """All that may have been, after the keys of their limits. A lane without a limit of its own has that of `*`;
+        then the change that removed its own is the last of the three."""
         for change in self._possible(key, since, until):
             if change.values is not None or not key.lane:
-                yield key, change
+                yield key, change, _NEVER_LIMITED
             else:
                 each = key._replace(lane="*")
-                yield from ((each, one) for one in self._possible(each, since, until))
+                yield from ((each, one, change) for one in self._possible(each, since, until))
 
     def _possible(self, key: Key, since: float, until: float) -> list[Change]:
         changes = self._changes.get(key)
