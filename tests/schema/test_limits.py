@@ -6,6 +6,8 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
+from datetime import timedelta
 from typing import ClassVar
 
 import asyncpg
@@ -18,8 +20,8 @@ from reactor.handlers.registry import Registry
 from reactor.job import Job
 from reactor.lifecycle.claim import Again, claim, claim_job, claim_once
 from reactor.lifecycle.lease import Worker
-from reactor.lifecycle.settle import settle
-from reactor.outcome import Completed, Ending, Snoozed
+from reactor.lifecycle.settle import abandon, settle
+from reactor.outcome import Completed, Ending, Errored, Snoozed
 from reactor.worker.claim_loop import ClaimLoop
 from tests.support.claim_loops import register
 from tests.support.jobs import insert
@@ -31,6 +33,7 @@ from reactor.jobs j cross join lateral reactor.limits_of(j.queue, j.job_type, j.
 where j.worker_id is not null and l.max_running is not null
 group by 1, 2, 3
 """
+_GROW_OLD = "update reactor.limits set seen_at = seen_at - interval '20 seconds'"
 
 
 async def limit(connection: Connection, **columns: object) -> None:
@@ -288,6 +291,52 @@ async def test_a_changed_limit_applies_to_the_next_claim(connection: Connection,
     assert len(await claim(connection, worker, 9)) == 5
 
 
+async def test_an_exception_opens_a_line_that_the_limit_of_each_lane_has_closed(
+    connection: Connection, worker: Worker
+) -> None:
+    await limit(connection, job_type="work", lane="*", max_running=1)
+    await insert_many(connection, 1, lane="x")
+    assert len(await claim(connection, worker, 5)) == 1
+    await connection.execute(_GROW_OLD)
+    await insert_many(connection, 3, lane="a")
+    assert len(await claim(connection, worker, 5)) == 1
+    assert await claim(connection, worker, 5) == []
+    await limit(connection, job_type="work", lane="a")
+    assert len(await claim(connection, worker, 5)) == 2
+
+
+async def test_jobs_that_ran_under_an_exception_count_when_it_is_removed(
+    connection: Connection, worker: Worker
+) -> None:
+    await limit(connection, job_type="work", lane="*", max_running=1)
+    await limit(connection, job_type="work", lane="a")
+    await insert_many(connection, 1, lane="x")
+    assert len(await claim(connection, worker, 5)) == 1
+    await connection.execute(_GROW_OLD)
+    await insert_many(connection, 3, lane="a")
+    assert len(await claim(connection, worker, 3)) == 3
+    await connection.execute("delete from reactor.limits where lane = 'a'")
+    await insert_many(connection, 1, lane="a")
+    assert await claim(connection, worker, 5) == []
+
+
+async def test_a_changed_exception_leaves_the_rates_of_other_lanes(connection: Connection, worker: Worker) -> None:
+    await limit(connection, job_type="work", lane="*", rate=1, burst=1, period=timedelta(hours=1))
+    await limit(connection, job_type="work", lane="a", rate=5)
+    await insert_many(connection, 2, lane="b")
+    assert len(await claim(connection, worker, 5)) == 1
+    await connection.execute("delete from reactor.limits where lane = 'a'")
+    assert await claim(connection, worker, 5) == []
+
+
+async def test_an_exception_forgets_the_rate_of_its_lane(connection: Connection, worker: Worker) -> None:
+    await limit(connection, job_type="work", lane="*", rate=1, burst=1, period=timedelta(hours=1))
+    await insert_many(connection, 2, lane="a")
+    assert len(await claim(connection, worker, 5)) == 1
+    await limit(connection, job_type="work", lane="a", rate=100)
+    assert len(await claim(connection, worker, 5)) == 1
+
+
 async def test_a_claim_that_starts_at_a_mark_respects_limits(connection: Connection, worker: Worker) -> None:
     await limit(connection, job_type="work", max_running=2)
     await insert_many(connection, 9)
@@ -304,6 +353,24 @@ async def test_a_claim_that_frees_scopes_first_respects_limits(connection: Conne
         await insert_many(connection, 3)
         await claim(connection, worker, 5)
     assert await connection.fetchval("select count(*) from reactor.jobs where state = 'running'") == 1
+
+
+async def test_a_claim_does_not_wait_for_one_that_opens_the_lines_of_a_removed_limit(
+    connection: Connection, connections: list[Connection], worker: Worker
+) -> None:
+    await limit(connection, job_type="work", lane="*", max_running=1)
+    for queue in ("a", "b"):
+        await insert_many(connection, 2, lane=queue, queue=queue)
+    assert len(await claim(connection, worker, 5)) == 2
+    await connection.execute("delete from reactor.limits")
+    a, b = replace(worker, queues=("a",)), replace(worker, queues=("b",))
+    async with connection.transaction():
+        assert len(await claim(connection, a, 1)) == 1
+        async with asyncio.timeout(20):
+            jobs, _, opens_in = await claim_once(connections[0], b, 1)
+        assert jobs == []
+        assert opens_in is not None
+    assert len(await claim(connection, b, 1)) == 1
 
 
 async def test_a_limit_of_zero_stops_its_jobs_and_no_others(connection: Connection, worker: Worker) -> None:
@@ -330,6 +397,18 @@ async def test_a_cancelled_job_keeps_its_place_until_its_handler_has_stopped(
     await connection.execute("select reactor.cancel(array[$1::bigint], 'no')", job.id)
     assert await claim(connection, worker, 2) == []
     await connection.execute("update reactor.jobs set worker_id = null where id = $1", job.id)
+    assert len(await claim(connection, worker, 2)) == 1
+
+
+async def test_an_abandoned_job_keeps_its_place_until_its_handler_has_stopped(
+    connection: Connection, worker: Worker
+) -> None:
+    await limit(connection, job_type="work", max_running=1)
+    await insert_many(connection, 2)
+    (job,) = await claim(connection, worker, 2)
+    await abandon(connection, job.id, job.attempt_id, Errored("it did not stop", 60.0))
+    assert await claim(connection, worker, 2) == []
+    await connection.fetch(statements.RELEASE_STOPPED, worker.id, [job.id])
     assert len(await claim(connection, worker, 2)) == 1
 
 
@@ -423,6 +502,19 @@ async def test_slots_limit_what_a_worker_takes_from_a_queue(connection: Connecti
         worker.id,
     )
     assert Counter(row["queue"] for row in rows) == {"a": 2, "b": 8}
+
+
+async def test_slots_count_what_a_claim_has_taken_before_it_continued(connection: Connection, worker: Worker) -> None:
+    """Behind jobs that wait for their scope."""
+    worker = replace(worker, queues=("default",))
+    for _ in range(2):
+        await insert(connection, scope="s")
+    await insert_many(connection, 5)
+    jobs, again, _ = await claim_once(connection, worker, 5, free={"default": 2})
+    assert len(jobs) == 1
+    assert again is Again.NOW
+    jobs, _, _ = await claim_once(connection, worker, 5, free={"default": 1})
+    assert len(jobs) == 1
 
 
 async def test_a_rate_is_exact_over_all_claimers(connection: Connection, database: str, worker: Worker) -> None:

@@ -27,6 +27,10 @@ class Attempts:
         """Those whose lease was ended, or who have retired."""
         self.shut_down: set[UUID] = set()
         """Those of them that have released all that they held, also what they did not know of."""
+        self.crashed: set[UUID] = set()
+        """Those of them whose pod has released all that they held, and handed some of it over."""
+        self.asked_for: set[tuple[int, UUID | None]] = set()
+        """Jobs that a worker tried to claim by their id: it need not be their turn."""
         self.recovered: set[int] = set()
         """Jobs that an operator asked to recover."""
         self._report = report
@@ -50,6 +54,9 @@ class Attempts:
 
     # Called by the model
 
+    def was_asked_for(self, claim: Entry) -> bool:
+        return (claim.id, claim.worker_id) in self.asked_for
+
     def check_claim(self, new: Entry) -> None:
         assert new.attempt_id is not None
         assert new.worker_id is not None
@@ -59,14 +66,17 @@ class Attempts:
         worker = self.workers.get(new.worker_id)
         if worker is None:
             self._report.violation("claim", f"job {new.id} was claimed for an unknown worker: {new}")
-        elif new.job_type not in worker.job_types or (worker.queues and new.queue not in worker.queues):
+        elif new.job_type not in worker.job_types or (
+            # `claim_job` takes it from any queue.
+            worker.queues and new.queue not in worker.queues and not self.was_asked_for(new)
+        ):
             self._report.violation("claim", f"job {new.id} was claimed by a worker that does not serve it: {new}")
 
     def check_change(self, old: Entry, new: Entry) -> None:
         """Of a job that was running."""
         if new.state == "running":
             if new.attempt_id != old.attempt_id:
-                self._report.violation("fence", f"running job {new.id} got another attempt: {old} {new}")
+                self._check_hand_over(old, new)
             return
         if new.state == "cancelled":
             if new.attempt_id is not None or new.worker_id != old.worker_id or new.attempts != old.attempts:
@@ -78,12 +88,29 @@ class Attempts:
         outcomes = set(self._sent[old.attempt_id].outcomes) if old.attempt_id in self._sent else set()
         if old.worker_id in self.shut_down:
             outcomes |= {"released", "unstarted"}
+        if old.worker_id in self.crashed:
+            outcomes |= {"crashed", "unstarted"}
         if old.worker_id in self.dead:
             outcomes.add("lease_lost")
             if old.id in self.recovered:
                 outcomes.add("recovered")
         if not any(_is_end_of(outcome, old, new) for outcome in outcomes):
             self._report.violation("ending", f"job {new.id} ended as {new}, from {old}; sent: {sorted(outcomes)}")
+
+    def _check_hand_over(self, old: Entry, new: Entry) -> None:
+        """Of an attempt whose process died, to a worker of its own."""
+        assert old.attempt_id is not None
+        assert new.attempt_id is not None
+        outcomes = self._sent[old.attempt_id].outcomes if old.attempt_id in self._sent else set()
+        charged = 1 if "handed over, charged" in outcomes else 0
+        if (
+            not outcomes & {"handed over", "handed over, charged"}
+            or new.attempt_id in self._claimed
+            or new.attempts != old.attempts + charged
+            or new.worker_id not in self.workers
+        ):
+            self._report.violation("fence", f"running job {new.id} got another attempt: {old} {new}")
+        self._claimed.add(new.attempt_id)
 
 
 def _is_end_of(outcome: str, old: Entry, new: Entry) -> bool:

@@ -48,7 +48,7 @@ NO_NOTIFICATIONS = Breakage(
     "notify_jobs",
     "create or replace function reactor.notify_jobs() returns void language plpgsql as $$ begin end $$",
     ("chains", "scoped"),
-    frozenset({"lost wake-up", "nothing happens"}),
+    frozenset({"no notification", "lost wake-up", "nothing happens"}),
 )
 
 SKIPPED_EDGES = Breakage(
@@ -81,7 +81,64 @@ NO_LIMITS = Breakage(
     frozenset({"limit"}),
 )
 
-BREAKAGES = (NO_FENCE, NO_NOTIFICATIONS, SKIPPED_EDGES, NO_LIMITS)
+NO_LANE_LIMITS = Breakage(
+    "claim ignores the limits of lanes",
+    "room",
+    """
+    create or replace function reactor.room(queues text[], types text[], lanes text[])
+        returns table (n int, free int, opens_at timestamptz)
+    language plpgsql as $$
+    begin
+        return query select * from original.room(queues, types, lanes) r where lanes[r.n] = '';
+    end
+    $$
+    """,
+    ("lanes", "limits"),
+    frozenset({"limit"}),
+)
+
+NO_RATES = Breakage(
+    "no start is charged to a rate",
+    "charge_limits",
+    """
+    create or replace function reactor.charge_limits(ids bigint[]) returns bigint[] language plpgsql as $$
+    declare
+        counted bigint[] := original.charge_limits(ids);
+    begin
+        delete from reactor.rates;
+        return counted;
+    end
+    $$
+    """,
+    ("lanes", "limits", "rates"),
+    frozenset({"rate"}),
+)
+
+NO_DEPARTURES = Breakage(
+    "the end of a job does not open the line of its lane",
+    "leave_places",
+    """
+    create or replace function reactor.leave_places(ids bigint[]) returns boolean
+    language plpgsql security definer as $$
+    begin
+        delete from reactor.places p where p.job_id = any (ids);
+        return found;
+    end
+    $$
+    """,
+    ("lanes", "limits"),
+    frozenset({"a line is closed without a reason", "lost wake-up", "stuck"}),
+)
+
+BREAKAGES = (
+    NO_FENCE,
+    NO_NOTIFICATIONS,
+    SKIPPED_EDGES,
+    NO_LIMITS,
+    NO_LANE_LIMITS,
+    NO_RATES,
+    NO_DEPARTURES,
+)
 
 
 async def break_engine(connection: Connection, breakage: Breakage) -> None:

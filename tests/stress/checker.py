@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from reactor.database.connection import Connection
 from tests.stress import invariants, journal
+from tests.stress.explanations import Explanations
 from tests.stress.followers import Follower
 from tests.stress.idleness import Idleness
 from tests.stress.wakeups import Wakeups
@@ -15,11 +16,13 @@ _PAUSE_SECONDS = 0.05
 _STUCK_SECONDS = 5.0
 _STUCK_CHECKS = 20
 """A machine may be slower than that: this many snapshots must show the same."""
+_LONGEST_REST_SECONDS = 120.0
+"""Most take less than five."""
 _CATCH_UP_SECONDS = 10.0
 _STATES = "select id, state, attempt_id, attempts, worker_id from reactor.jobs"
 _WAKE = "notify reactor_jobs"
 _LEFT = (
-    "select id, state, queue, job_type, scope, parked, run_after, waiting_on, worker_id from reactor.jobs"
+    "select id, state, queue, job_type, lane, scope, parked, run_after, waiting_on, worker_id from reactor.jobs"
     " where finished_at is null or worker_id is not null order by id limit 10"
 )
 
@@ -30,6 +33,7 @@ class Checker:
         self._idleness = idleness
         self._wakeups = wakeups
         self._followers = followers
+        self._explanations = Explanations(world.report)
         self._checks = 0
 
     async def run(self) -> None:
@@ -49,10 +53,13 @@ class Checker:
             async with connection.transaction(isolation="repeatable_read"):
                 # Its first query: the snapshot is not older than what the others judge.
                 entries, edges = await journal.take(connection)
+                seen_at = time.time()
                 await invariants.check(connection, world.report)
-                await world.limits.check(connection, now)
-                await self._idleness.check(connection, now)
-            self._wakeups.check(world.model.apply(entries, edges))
+                await world.limits.read(connection)
+                claimable = await self._idleness.check(connection, now)
+                await self._explanations.check(connection, claimable)
+            self._wakeups.check(world.model.apply(entries, edges, seen_at))
+            world.limits.check(world.model)
         self._checks += 1
 
     async def see_everything(self) -> None:
@@ -64,9 +71,16 @@ class Checker:
     async def come_to_rest(self, connection: Connection) -> bool:
         """Waits until all jobs have ended, and no worker holds any. False: something is stuck for good."""
         model, last_change, was_woken = self._world.model, time.monotonic(), False
-        applied, checks = model.applied, self._checks
+        applied, checks, began_at = model.applied, self._checks, last_change
         while left := model.unfinished | model.held:
             await asyncio.sleep(0.05)
+            if time.monotonic() > began_at + _LONGEST_REST_SECONDS:
+                rows = [dict(row) for row in await connection.fetch(_LEFT)]
+                latest = "; ".join(f"{entry.id} {entry.at - model.latest[-1].at:.3f} {entry}" for entry in model.latest)
+                self._world.report.violation(
+                    "stuck", f"{len(left)} jobs don't end: {rows}. The latest changes: {latest}"
+                )
+                return False
             if model.applied != applied:
                 applied, checks, last_change = model.applied, self._checks, time.monotonic()
             if time.monotonic() < last_change + _STUCK_SECONDS or self._checks < checks + _STUCK_CHECKS:

@@ -1,7 +1,7 @@
 """What must hold in every snapshot of the tables: one query each, which returns the offenders.
 
-All of them run in one REPEATABLE READ transaction. A new rule of the schema (a limit, a rate, a lane) gets its query
-here; what takes more than one snapshot to judge is in limits.py and idleness.py.
+All of them run in one REPEATABLE READ transaction. A new rule of the schema gets its query here; what takes more than
+one snapshot to judge is in limits.py and idleness.py.
 """
 
 from dataclasses import dataclass
@@ -16,6 +16,29 @@ class Invariant:
     offenders: str
     """A query."""
 
+
+# Until when a line may stay closed: infinity while a limit of its lane is full, or while there are news of it that no
+# claim has taken; NULL if nothing keeps it closed.
+_LANE_LIMITS = """
+cross join lateral (
+    select max(o.opens_at) as opens_at from (
+        select timestamptz 'infinity' as opens_at from reactor.departures d
+        where d.queue in ('', l.queue) and d.job_type in ('', l.job_type) and d.lane in ('*', l.lane)
+        union all
+        select case when r.max_running <= (
+                select count(*) from reactor.places p
+                where p.lane = l.lane and r.queue in ('', p.queue) and r.job_type in ('', p.job_type))
+            then 'infinity'
+            else (select s.paid_until - (r.burst - 1) * r.every from reactor.rates s
+                where s.queue = r.queue and s.job_type = r.job_type and s.lane = l.lane) end
+        from reactor.limit_rules r
+        where r.queue in ('', l.queue) and r.job_type in ('', l.job_type)
+            and (r.lane = l.lane or r.lane = '*' and not exists (
+                select from reactor.limits e
+                where e.queue = r.queue and e.job_type = r.job_type and e.lane = l.lane))
+    ) o
+) r
+"""
 
 INVARIANTS = (
     Invariant(
@@ -98,6 +121,48 @@ INVARIANTS = (
     Invariant(
         "a parked job is due later",
         "select id, scope, run_after from reactor.jobs where state = 'pending' and parked and run_after is not null",
+    ),
+    Invariant(
+        "a place has no holder",
+        "select p.job_id, p.lane, j.state, j.worker_id, j.counted from reactor.places p"
+        " left join reactor.jobs j on j.id = p.job_id where j.worker_id is null or not j.counted"
+        " or (p.queue, p.job_type, coalesce(p.lane, '')) <> (j.queue, j.job_type, coalesce(j.lane, ''))",
+    ),
+    Invariant(
+        "a counted job has no place",
+        "select j.id, j.state, j.lane from reactor.jobs j where j.worker_id is not null and j.counted"
+        " and not exists (select from reactor.places p where p.job_id = j.id)",
+    ),
+    Invariant(
+        "claims know nothing of a ready job's line",
+        "select j.id, j.queue, j.job_type, j.lane, j.priority from reactor.jobs j"
+        " where j.state = 'pending' and j.run_after is null and not j.parked and j.lane is not null"
+        " and not exists (select from reactor.lines l where (l.queue, l.job_type, l.lane, l.priority)"
+        "  = (j.queue, j.job_type, j.lane, j.priority))"
+        " and not exists (select from reactor.arrivals a where (a.queue, a.job_type, a.lane, a.priority)"
+        "  = (j.queue, j.job_type, j.lane, j.priority))",
+    ),
+    Invariant(
+        # A limit of its lane must be full, or there must be news for the next claim.
+        "a line is closed without a reason",
+        f"select l.queue, l.job_type, l.lane, l.priority from reactor.lines l {_LANE_LIMITS}"
+        " where l.opens_at = 'infinity' and l.lane <> '' and r.opens_at is distinct from 'infinity'",
+    ),
+    Invariant(
+        # A second: of limits that are new to claims.
+        "a line opens too late",
+        "select l.queue, l.job_type, l.lane, l.priority, l.opens_at - clock_timestamp() as opens_in,"
+        f" r.opens_at - clock_timestamp() as may_open_in from reactor.lines l {_LANE_LIMITS}"
+        " where l.opens_at < 'infinity' and l.opens_at > clock_timestamp() + interval '1.1 seconds'"
+        " and coalesce(r.opens_at < l.opens_at - interval '1 millisecond', true)",
+    ),
+    Invariant(
+        "a rate is paid further ahead than its burst",
+        "select s.queue, s.job_type, s.lane, s.paid_until - clock_timestamp() as ahead, r.burst, r.every"
+        " from reactor.rates s join reactor.limit_rules r on r.queue = s.queue and r.job_type = s.job_type"
+        " and (r.lane = s.lane or r.lane = '*' and s.lane <> '' and not exists (select from reactor.limits e"
+        "  where e.queue = r.queue and e.job_type = r.job_type and e.lane = s.lane))"
+        " where s.paid_until > clock_timestamp() + r.burst * r.every + interval '1 millisecond'",
     ),
     Invariant(
         "a step runs without its job",

@@ -15,7 +15,8 @@ create unlogged table stress.journal (
     seq bigint generated always as identity, at float8 not null default extract(epoch from clock_timestamp()),
     xid bigint not null default txid_current(), op text not null, id bigint not null, pipeline_id uuid, state text,
     attempt_id uuid, attempts int, quota int, max_attempts int, worker_id uuid, scope text, queue text, job_type text,
-    priority int, parked boolean, is_due boolean, written_by text);
+    priority int, parked boolean, is_due boolean, written_by text, lane text, counted boolean, locked_at float8,
+    began_at float8 not null default extract(epoch from transaction_timestamp()));
 create unlogged table stress.edges (job_id bigint not null, depends_on bigint not null, needs text not null);
 
 create function stress.record_job() returns trigger language plpgsql security definer as $$
@@ -25,10 +26,10 @@ begin
         return null;
     end if;
     insert into stress.journal (op, id, pipeline_id, state, attempt_id, attempts, quota, max_attempts, worker_id, scope,
-        queue, job_type, priority, parked, is_due, written_by)
+        queue, job_type, priority, parked, is_due, written_by, lane, counted, locked_at)
     values (left(tg_op, 1), new.id, new.pipeline_id, new.state, new.attempt_id, new.attempts, new.quota,
         new.max_attempts, new.worker_id, new.scope, new.queue, new.job_type, new.priority, new.parked,
-        new.run_after is null, new.result ->> 'attempt');
+        new.run_after is null, new.result ->> 'attempt', new.lane, new.counted, extract(epoch from new.locked_at));
     if random() < nullif(current_setting('stress.jitter', true), '')::float8 then
         perform pg_sleep(random() * 0.01);
     end if;
@@ -37,8 +38,9 @@ end
 $$;
 create trigger a_journal after insert or delete on reactor.jobs for each row execute function stress.record_job();
 create trigger a_journal_of_updates after update on reactor.jobs for each row
-    when ((old.state, old.attempt_id, old.attempts, old.worker_id, old.parked, old.run_after is null)
-        is distinct from (new.state, new.attempt_id, new.attempts, new.worker_id, new.parked, new.run_after is null))
+    when ((old.state, old.attempt_id, old.attempts, old.worker_id, old.parked, old.counted, old.run_after is null)
+        is distinct from
+        (new.state, new.attempt_id, new.attempts, new.worker_id, new.parked, new.counted, new.run_after is null))
     execute function stress.record_job();
 
 create function stress.record_edge() returns trigger language plpgsql security definer as $$
@@ -53,7 +55,7 @@ create trigger a_journal after insert on reactor.dependencies for each row execu
 _TAKE = """
 with taken as (delete from stress.journal returning *)
 select seq, at, xid, op, id, pipeline_id, state, attempt_id, attempts, quota, max_attempts, worker_id, scope, queue,
-    job_type, priority, parked, is_due, written_by from taken order by seq
+    job_type, priority, parked, is_due, written_by, lane, counted, locked_at, began_at from taken order by seq
 """
 _TAKE_EDGES = "delete from stress.edges returning job_id, depends_on, needs"
 
@@ -83,13 +85,20 @@ class Entry(NamedTuple):
     is_due: bool
     written_by: str | None
     """The attempt that wrote the result: handlers of the test return their attempt_id."""
+    lane: str | None
+    counted: bool
+    """It has a place in a limit."""
+    locked_at: float | None
+    """When it was claimed last; like `at`, by the database's clock."""
+    began_at: float
+    """When the transaction of the change began."""
 
     def __str__(self) -> str:
         how = ", ".join(word for word, holds in (("parked", self.parked), ("later", not self.is_due)) if holds)
         return (
             f"[{self.state}{', ' if how else ''}{how}, {self.attempts}/{self.quota} attempts, "
             f"attempt {self.attempt_id}, worker {self.worker_id}, scope {self.scope}, "
-            f"{self.queue}, {self.job_type}, xid {self.xid}]"
+            f"{self.queue}, {self.job_type}, lane {self.lane}, xid {self.xid}]"
         )
 
 

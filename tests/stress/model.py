@@ -1,5 +1,7 @@
 """What the journal says about each job, checked change by change: states, attempts, fence, dependencies, order."""
 
+import math
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -48,6 +50,18 @@ class JobHistory:
     """The latest entry at which it reached each terminal state."""
     needs: list[Need] = field(default_factory=list)
     dependants: set[int] = field(default_factory=set)
+    claim: Entry | None = None
+    """Its latest claim."""
+    claim_seen_at: float = math.inf
+    """When a snapshot first showed that claim."""
+    has_place: bool = False
+    """The claim had to give it a place in a limit."""
+    counted_at: float = math.inf
+    """When a snapshot first showed that it has a place."""
+
+    @property
+    def started_at(self) -> float:
+        return (self.claim and self.claim.locked_at) or 0.0
 
 
 class Model:
@@ -57,8 +71,11 @@ class Model:
         self.finished: set[int] = set()
         self.held: set[int] = set()
         """Jobs that workers hold."""
+        self.claims: list[JobHistory] = []
+        """Those of the last snapshot."""
         self.applied = 0
         """The number of changes so far."""
+        self.latest: deque[Entry] = deque(maxlen=20)
         self._report = report
         self._attempts = attempts
         self._pruned: dict[int, dict[str, int]] = {}
@@ -67,8 +84,10 @@ class Model:
         self._suspects: list[tuple[Entry, JobHistory, Entry]] = []
         """Claims, each with an older job that was ready, as it was then."""
 
-    def apply(self, entries: Iterable[Entry], edges: Iterable[Edge]) -> list[Entry]:
-        """Everything that one snapshot shows and the one before did not. Returns the jobs that became ready."""
+    def apply(self, entries: Iterable[Entry], edges: Iterable[Edge], seen_at: float) -> list[Entry]:
+        """Everything that one snapshot shows and the one before did not. Returns the jobs that became ready.
+
+        `seen_at`: after the snapshot was taken."""
         self._confirm_order()
         ready: dict[int, Entry] = {}
         new_edges: dict[int, list[Need]] = {}
@@ -77,6 +96,7 @@ class Model:
         claimed: list[JobHistory] = []
         for entry in entries:
             self.applied += 1
+            self.latest.append(entry)
             if entry.op != "D" and entry.state == "pending" and entry.is_due and not entry.parked:
                 ready.setdefault(entry.id, entry)
             else:
@@ -91,12 +111,16 @@ class Model:
                     self._report.violation("journal", f"job {entry.id} changed before it was inserted")
                     continue
                 if self._change(job, entry):
+                    job.claim, job.claim_seen_at, job.counted_at = entry, seen_at, math.inf
                     claimed.append(job)
+                if entry.counted:
+                    job.counted_at = min(job.counted_at, seen_at)
         for job_id, needs in new_edges.items():
             for need in needs:
                 if need.depends_on in self.jobs:
                     self.jobs[need.depends_on].dependants.add(job_id)
         # After all entries: the end of the other job has been committed before, but may be written later in the list.
+        self.claims = claimed
         for job in claimed:
             self._check_needs(job)
         return list(ready.values())
@@ -190,7 +214,7 @@ class Model:
 
     def _check_order(self, claim: Entry) -> None:
         """Of a scope, a queue and a type, equal in priority, the oldest is first."""
-        if claim.scope is None:
+        if claim.scope is None or self._attempts.was_asked_for(claim):
             return
         for other_id in self._of_scope[claim.scope]:
             if other_id >= claim.id:

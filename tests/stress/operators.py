@@ -3,15 +3,20 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import astuple
 
 import asyncpg
 
 from reactor.database import statements
 from reactor.database.connection import Connection
+from tests.stress.limits import UNKNOWN_RATE, Key, Values
 from tests.stress.model import TERMINAL
-from tests.stress.world import QUEUES, World
+from tests.stress.producers import lane
+from tests.stress.world import QUEUES, TYPES, World
 
 _MOST = 10
+_MOST_AT_REST = 100
+_LIMITS = "select queue, job_type, lane, max_running, rate from reactor.limits"
 
 Action = Callable[[World, Connection, random.Random], Awaitable[None]]
 
@@ -72,15 +77,46 @@ async def _pause(world: World, connection: Connection, chance: random.Random) ->
 
 
 async def _limit(world: World, connection: Connection, chance: random.Random) -> None:
-    await _set_limit(world, connection, chance.choice(QUEUES), chance.choice((None, 0, 1, 3, 10, 30)))
-
-
-async def _set_limit(world: World, connection: Connection, queue: str, max_running: int | None) -> None:
-    loop = asyncio.get_running_loop()
-    async with world.sessions.doing(connection, "limit"):
-        world.limits.change(queue, max_running, loop.time())
+    """By the column of reactor.queues."""
+    queue, max_running = chance.choice(QUEUES), chance.choice((None, 0, 1, 3, 10, 30))
+    values = Values(max_running, rate=UNKNOWN_RATE)
+    async with world.sessions.doing(connection, "limit a queue"), world.limits.changing(Key(queue, "", ""), values):
         await connection.fetchval(statements.LIMIT_QUEUE, queue, max_running)
-        world.limits.change(queue, max_running, loop.time())
+
+
+async def _limits(world: World, connection: Connection, chance: random.Random) -> None:
+    if chance.random() < world.mix.limit_changes:
+        key = _limit_key(world, chance)
+        if chance.random() < 0.3:
+            await _remove_limit(world, connection, key)
+        else:
+            await _set_limit(world, connection, key, _limit_values(world, chance))
+
+
+def _limit_key(world: World, chance: random.Random) -> Key:
+    queue, job_type = chance.choice(QUEUES[: world.mix.kinds]), chance.choice(TYPES[: world.mix.kinds])
+    queue, job_type = chance.choice(((queue, ""), ("", job_type), (queue, job_type)))
+    shape = "" if world.mix.weights["lanes"] == 0 else chance.choice(("", "*", "*", lane(world, chance)))
+    return Key(queue, job_type, shape)
+
+
+def _limit_values(world: World, chance: random.Random) -> Values:
+    most = chance.choice((None, 0, 1, 1, 2, 5, 20))
+    if not world.mix.has("rates", chance):
+        return Values(most)
+    most = most if chance.random() < 0.3 else None
+    rate, period_seconds = chance.choice(((5, 1.0), (50, 1.0), (200, 1.0), (3, 0.1), (2, 3600.0)))
+    return Values(most, rate, period_seconds, chance.choice((None, 1, 3, 20)))
+
+
+async def _set_limit(world: World, connection: Connection, key: Key, values: Values) -> None:
+    async with world.sessions.doing(connection, "set a limit"), world.limits.changing(key, values):
+        await connection.fetchval(statements.SET_LIMIT, *key, *astuple(values))
+
+
+async def _remove_limit(world: World, connection: Connection, key: Key) -> None:
+    async with world.sessions.doing(connection, "remove a limit"), world.limits.changing(key, None):
+        await connection.fetchval(statements.REMOVE_LIMIT, *key)
 
 
 async def _drain(world: World, connection: Connection, chance: random.Random) -> None:
@@ -112,6 +148,11 @@ async def _repair(world: World, connection: Connection, chance: random.Random) -
         await connection.fetch(statements.UNPARK_SCOPES)
     async with world.sessions.doing(connection, "forget claims"):
         await connection.execute(statements.FORGET_CLAIMS, 100)
+    async with world.sessions.doing(connection, "repair lines"):
+        repaired = await connection.fetchrow(statements.REPAIR_LINES)
+        assert repaired is not None
+        if repaired["announced"] or repaired["freed"]:
+            world.report.violation("lines or places were repaired", str(dict(repaired)))
 
 
 ACTIONS: dict[str, Action] = {
@@ -120,6 +161,7 @@ ACTIONS: dict[str, Action] = {
     "recover": _recover,
     "pause": _pause,
     "limit": _limit,
+    "limits": _limits,
     "drain": _drain,
     "prune": _prune,
     "archive": _archive,
@@ -142,12 +184,27 @@ async def prune(
         return
 
 
-async def open_everything(world: World, connection: Connection) -> None:
+async def thin_out(world: World, connection: Connection, chance: random.Random) -> None:
+    """Cancels what would take long to run, if all jobs have the same scope, for example. Not those with dependencies:
+    the end of several of them locks these by itself, and not in the order of the ids."""
+    jobs, unfinished = world.model.jobs, sorted(world.model.unfinished - world.model.held)
+    chance.shuffle(unfinished)
+    surplus = [one for one in unfinished[_MOST_AT_REST:] if not jobs[one].needs and not jobs[one].dependants]
+    while surplus and not world.is_over:
+        async with world.sessions.doing(connection, "thin out"):
+            await connection.fetch(statements.CANCEL, sorted(surplus[:100]), "the stress comes to rest")
+            surplus = surplus[100:]
+
+
+async def open_everything(world: World, connection: Connection, chance: random.Random) -> None:
     """So that all jobs can end: queues run, though limited, and draining is off."""
     async with world.sessions.doing(connection, "open"):
         for queue in QUEUES:
             await connection.fetchval(statements.PAUSE_QUEUE, queue, False)
-            limit = await connection.fetchval("select max_running from reactor.queues where name = $1", queue)
-            if limit is not None:
-                await _set_limit(world, connection, queue, max(10, limit))
+        for *key, max_running, rate in await connection.fetch(_LIMITS):
+            if chance.random() < 0.5:
+                await _remove_limit(world, connection, Key(*key))
+            else:
+                most = None if max_running is None else max(10, max_running)
+                await _set_limit(world, connection, Key(*key), Values(most, None if rate is None else 500))
         await connection.fetchval(statements.SET_DRAINING, False)

@@ -14,8 +14,9 @@ from reactor.database.connection import Connection
 from tests.stress.world import QUEUES, TYPES, World
 
 _INSERT = """
-insert into reactor.jobs (job_type, queue, priority, scope, exclusive, idempotency_key, run_after, max_attempts)
-values ($1, $2, $3, $4, $5, $6, clock_timestamp() + make_interval(secs => $7), $8) returning id
+insert into reactor.jobs
+    (job_type, queue, priority, scope, exclusive, idempotency_key, run_after, max_attempts, lane)
+values ($1, $2, $3, $4, $5, $6, clock_timestamp() + make_interval(secs => $7), $8, $9) returning id
 """
 _INSERT_EDGE = "insert into reactor.dependencies (job_id, depends_on, needs) values ($1, $2, $3)"
 _KEYS = 30
@@ -80,7 +81,7 @@ async def _insert_unique(world: World, connection: Connection, chance: random.Ra
 def _columns(world: World, chance: random.Random) -> tuple[Any, ...]:
     job = _new_job(world, chance)
     delay = chance.uniform(0, 0.3) if world.mix.has("delayed", chance) else None
-    return job.job_type, job.queue, job.priority, job.scope, False, None, delay, job.max_attempts
+    return job.job_type, job.queue, job.priority, job.scope, False, None, delay, job.max_attempts, job.lane
 
 
 def _new_job(world: World, chance: random.Random) -> NewJob:
@@ -94,6 +95,8 @@ def job_type(world: World, chance: random.Random) -> str:
 def options(world: World, chance: random.Random) -> JobOptions:
     mix = world.mix
     given: JobOptions = {"queue": chance.choice(QUEUES[: mix.kinds])}
+    if mix.has("lanes", chance):
+        given["lane"] = lane(world, chance)
     if mix.has("scoped", chance):
         given["scope"] = f"scope {chance.randrange(mix.scopes)}"
     if mix.has("priorities", chance):
@@ -101,6 +104,11 @@ def options(world: World, chance: random.Random) -> JobOptions:
     if chance.random() < 0.1:
         given["max_attempts"] = chance.randint(1, 4)
     return given
+
+
+def lane(world: World, chance: random.Random) -> str:
+    """A few have most of the jobs."""
+    return f"lane {int(world.mix.lanes * chance.random() ** 3)}"
 
 
 async def produce_pipelines(world: World, name: str) -> None:

@@ -3,13 +3,14 @@
     producers, pipelines    insert jobs and edges                                   producers.py
     workers                 claim, run and end them, die, shut down, send too late  workers.py
     operators               cancel, retry, pause, limit, prune, repair              operators.py
-    pods' timers            promote due jobs, sweep                                 housekeeping.py
+    pods' timers            promote due jobs, sweep, let limits grow old            housekeeping.py
     followers               read streams, and reconnect from old cursors            followers.py
     checker                 takes snapshots                                         checker.py
         invariants.py       queries that return offenders
-        limits.py           limits, over several snapshots
+        limits.py           limits and rates, while they are changed
         wakeups.py          a notification for every job that becomes ready
         idleness.py         jobs that no worker picks up, without a fallback poll
+        explanations.py     whether `workload` and `why` agree with the tables
         model.py            the journal of all changes: states, order, dependencies
         attempts.py         who ended each attempt, and by which rule
 
@@ -33,7 +34,7 @@ from tests.stress.followers import Follower
 from tests.stress.idleness import Idleness
 from tests.stress.limits import Limits
 from tests.stress.model import Model
-from tests.stress.operators import open_everything, operate, prune
+from tests.stress.operators import open_everything, operate, prune, thin_out
 from tests.stress.producers import produce, produce_pipelines
 from tests.stress.report import Report
 from tests.stress.sessions import Sessions
@@ -44,6 +45,7 @@ from tests.stress.world import World, draw_mix
 _WORKERS = 5
 _ROUND_SECONDS = (1.0, 3.0, 6.0)
 _FOLLOWERS = 4
+_LONGEST_ACTION_SECONDS = 60.0
 
 
 async def run(
@@ -82,7 +84,7 @@ async def run(
             tasks.create_task(follower.run())
         tasks.create_task(checker.run())
         actors = (produce, produce, produce, produce_pipelines, produce_pipelines, operate, operate)
-        for n, actor in enumerate((*actors, housekeeping.promote, housekeeping.sweep)):
+        for n, actor in enumerate((*actors, housekeeping.promote, housekeeping.sweep, housekeeping.age_limits)):
             tasks.create_task(actor(world, f"{actor.__name__} {n}"))
         try:
             await _rounds(world, checker, connection, seconds, only, until_red, chance)
@@ -90,6 +92,20 @@ async def run(
             world.is_over = True
             streams.cancel()
     return report
+
+
+async def _until_red(world: World, seconds: float, until_red: frozenset[str]) -> None:
+    over_at = time.monotonic() + seconds
+    while time.monotonic() < over_at and not until_red & world.report.totals.keys():
+        await asyncio.sleep(min(0.1, seconds))
+
+
+async def _until_actors_rest(world: World) -> None:
+    over_at = time.monotonic() + _LONGEST_ACTION_SECONDS
+    while world.busy and time.monotonic() < over_at:
+        await asyncio.sleep(0.01)
+    if world.busy:
+        world.report.violation("stuck", f"actions don't end: {sorted(world.busy)}")
 
 
 async def _shorten_deadlocks(connection: Connection) -> None:
@@ -112,14 +128,14 @@ async def _rounds(
         world.mix, world.is_quiet = draw_mix(chance, only), False
         world.report.count("rounds")
         print(f"round {world.report.counts['rounds']}: {world.mix}", flush=True)
-        await asyncio.sleep(chance.choice(_ROUND_SECONDS))
+        await _until_red(world, chance.choice(_ROUND_SECONDS), until_red)
         world.is_quiet = True
-        while world.busy:
-            await asyncio.sleep(0.01)
+        await _until_actors_rest(world)
         world.mix = world.mix.at_rest()
-        await open_everything(world, connection)
+        await open_everything(world, connection, chance)
         await checker.see_everything()
-        if not await checker.come_to_rest(connection):
+        await thin_out(world, connection, chance)
+        if until_red & world.report.totals.keys() or not await checker.come_to_rest(connection):
             return
         await checker.check_at_rest(connection)
         if chance.random() < 0.7:

@@ -18,7 +18,7 @@ class Wakeups:
 
     def __init__(self, report: Report) -> None:
         self._report = report
-        self._heard: deque[float] = deque(maxlen=1000)
+        self._heard: deque[float] = deque(maxlen=100_000)
         self._waiting: deque[tuple[float, Entry]] = deque()
         """Jobs that became ready, and when they were seen."""
 

@@ -3,9 +3,9 @@
 import asyncio
 import json
 import random
-from collections import deque
-from collections.abc import Iterable
-from contextlib import AsyncExitStack
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
 from uuid import UUID
 
 import asyncpg
@@ -14,13 +14,15 @@ from reactor.database import statements, wakeups
 from reactor.database.connection import Connection
 from reactor.database.wakeups import NEVER, Wakeups
 from reactor.job import Job
-from reactor.lifecycle.claim import Again, claim_once
+from reactor.lifecycle.claim import Again, claim_once, claim_one, inherit
 from reactor.lifecycle.lease import Worker, heartbeat, register_worker
-from reactor.lifecycle.release import Release, after_shutdown, release
+from reactor.lifecycle.release import Release, after_crash, after_shutdown, release
 from reactor.lifecycle.settle import abandon, settle
 from reactor.lifecycle.steps import Record, StepState, plan_steps, record_steps
 from reactor.outcome import Completed, Ending, Errored, Failed, Outcome, Partial, Snoozed
+from reactor.pod.quarantine import hand_over
 from reactor.worker.claim_loop import ClaimLoop
+from reactor.worker.marks import Marks
 from tests.stress.idleness import Resting
 from tests.stress.producers import job_type, options
 from tests.stress.world import QUEUES, QUOTAS, TYPES, World
@@ -45,33 +47,42 @@ class Fleet:
             worker.wakeups.notify()
 
     def resting(self) -> Iterable[Resting]:
-        return (Resting(one.worker, one.waits_since) for one in self._alive.values() if one.is_resting)
+        return (one.resting() for one in self._alive.values() if one.has_free_slots)
 
     async def keep_alive(self, number: int) -> None:
         """One worker after the other, each until it dies or is shut down."""
         name = f"worker {number}"
         chance = self._world.chance(name)
         while not self._world.is_over:
-            async with AsyncExitStack() as stack:
-                claims, settles = [
-                    await stack.enter_async_context(self._world.sessions.open(f"{name} {what}"))
-                    for what in ("claims", "settles")
-                ]
-                worker = SimulatedWorker(self._world, _worker(name, number, chance), chance, claims, settles)
+            async with self._simulate(_worker(self._world, name, number, chance), chance) as worker:
                 self._alive[number] = worker
                 try:
                     await worker.run()
                 finally:
                     del self._alive[number]
+            for successor in worker.successors:
+                async with self._simulate(successor, chance) as quarantined:
+                    await quarantined.run_inherited()
+
+    @asynccontextmanager
+    async def _simulate(self, worker: Worker, chance: random.Random) -> "AsyncIterator[SimulatedWorker]":
+        async with AsyncExitStack() as stack:
+            claims, settles = [
+                await stack.enter_async_context(self._world.sessions.open(f"{worker.pod} {what}"))
+                for what in ("claims", "settles")
+            ]
+            yield SimulatedWorker(self._world, worker, chance, claims, settles)
 
 
-def _worker(name: str, number: int, chance: random.Random) -> Worker:
+def _worker(world: World, name: str, number: int, chance: random.Random) -> Worker:
     capacity = chance.choice((1, 5, 20, 50))
     if number < 2:
-        return Worker(name, QUOTAS, capacity=capacity)
+        # Claims of limited jobs take turns: if all were for one job, that would take long.
+        return Worker(name, QUOTAS, capacity=capacity if number else 50)
     types = chance.sample(TYPES, chance.randint(1, len(TYPES)))
     queues = tuple(chance.sample(QUEUES, chance.randint(1, len(QUEUES))))
-    return Worker(name, {job_type: QUOTAS[job_type] for job_type in types}, queues, capacity)
+    slots = {queue: chance.randint(1, 3) for queue in queues if world.mix.has("slots", chance)}
+    return Worker(name, {job_type: QUOTAS[job_type] for job_type in types}, queues, capacity, slots=slots)
 
 
 class SimulatedWorker:
@@ -79,11 +90,12 @@ class SimulatedWorker:
         self, world: World, worker: Worker, chance: random.Random, claims: Connection, settles: Connection
     ) -> None:
         self.worker = worker
-        self.waits_since = 0.0
+        self.successors: list[Worker] = []
+        """To whom its pod handed over some of its jobs."""
         self.wakeups = Wakeups(
             wakeups.Timings(ClaimLoop.timings.recheck_seconds, poll_seconds=0),
             not_before=lambda: 0.0 if self._free > 0 else NEVER,
-            due_at=lambda: self._retry_at if self._got_all else 0.0,
+            due_at=lambda: min(self._retry_at, self._opens_at) if self._got_all else 0.0,
         )
         self._world = world
         self._chance = chance
@@ -95,7 +107,13 @@ class SimulatedWorker:
         self._retry_at = NEVER
         """The last claim left jobs because other transactions had locked something."""
         self._retry_pause = ClaimLoop.timings.locked_pause_seconds[0]
-        self._is_waiting = False
+        self._opens_at = NEVER
+        """When a limit allows more of the jobs that the last claim left."""
+        self._waits_for_slot = False
+        """A queue has all slots that it may have: the end of a job allows another one."""
+        self._marks = Marks()
+        self._waits_since = NEVER
+        self._idle_since = NEVER
         self._is_stopping = False
         self._settled: deque[tuple[int, UUID]] = deque(maxlen=20)
         """Attempts that have ended: whatever is sent for them is stale."""
@@ -105,10 +123,17 @@ class SimulatedWorker:
         return self.worker.capacity - len(self._held)
 
     @property
-    def is_resting(self) -> bool:
-        """It waits for a notification, and could run more."""
-        is_idle = self._is_waiting and self._got_all and self._retry_at == NEVER
-        return is_idle and self._free > 0 and self.wakeups.is_quiet
+    def has_free_slots(self) -> bool:
+        return self._free > 0
+
+    def resting(self) -> Resting:
+        is_waiting = self._got_all and self._retry_at == NEVER and self.wakeups.is_quiet
+        full = [queue for queue, free in self._free_of_queues().items() if free <= 0]
+        return Resting(self.worker, self._waits_since if is_waiting else NEVER, self._idle_since, full)
+
+    def _free_of_queues(self) -> dict[str, int]:
+        taken = Counter(job.queue for job in self._held.values())
+        return {queue: slots - taken[queue] for queue, slots in self.worker.slots.items()}
 
     async def run(self) -> None:
         self._world.attempts.workers[self.worker.id] = self.worker
@@ -123,30 +148,83 @@ class SimulatedWorker:
                         tasks.create_task(self._attempt(chunk))
             await end
 
+    async def run_inherited(self) -> None:
+        """What was handed over, one after the other; then the worker is retired."""
+        async with self._world.sessions.doing(self._claims, "inherit"):
+            for job in await inherit(self._claims, self.worker):
+                self._held[job.attempt_id] = job
+                await self._attempt([job])
+        await self._shut_down()
+
     async def _wait(self) -> None:
-        self._is_waiting, self.waits_since = True, asyncio.get_running_loop().time()
+        self._waits_since = asyncio.get_running_loop().time()
         await self.wakeups.next()
-        self._is_waiting = False
+        self._waits_since = NEVER
 
     async def _claim(self) -> list[Job]:
+        if self._world.mix.has("claims by id", self._chance):
+            jobs = await self._claim_by_id()
+        else:
+            jobs = []
+        if self._free > 0:
+            return jobs + await self._claim_next()
+        self._got_all, self._idle_since = False, NEVER
+        return jobs
+
+    async def _claim_by_id(self) -> list[Job]:
+        """Any that is not known to have ended."""
+        unfinished = list(self._world.model.unfinished)
+        job_id = self._chance.choice(unfinished) if unfinished else 0
+        job_type = self._world.model.jobs[job_id].now.job_type if job_id else ""
+        if job_type not in self.worker.job_types:
+            return []
+        self._world.attempts.asked_for.add((job_id, self.worker.id))
+        refusals = [asyncpg.UniqueViolationError]
+        async with self._world.sessions.doing(self._claims, "claim by id", refusals=refusals):
+            job = await claim_one(self._claims, self.worker, job_id, self.worker.job_types[job_type])
+            if job is not None:
+                self._world.report.count("jobs claimed by id")
+                self._held[job.attempt_id] = job
+                return [job]
+        return []
+
+    async def _claim_next(self) -> list[Job]:
         limit = self._chance.randint(1, self._free)
         # A unique violation: another worker was faster with a scope.
         refusals = [asyncpg.UniqueViolationError]
         self.wakeups.check()
+        loop = asyncio.get_running_loop()
+        free = self._free_of_queues()
+        marks = self._marks.next(loop.time()) if self._world.mix.has("marks", self._chance) else None
         async with self._world.sessions.doing(self._claims, "claim", refusals=refusals):
-            jobs, again, opens_in = await claim_once(self._claims, self.worker, limit)
-            self._got_all = len(jobs) < limit and again is not Again.NOW
+            jobs, again, opens_in = await claim_once(self._claims, self.worker, limit, marks, free)
+            now = loop.time()
+            # As if claims took long: that is when workers claim from marks.
+            self._marks.claimed(jobs, limit=limit, used=marks is not None, started=now - 1.0, ended=now)
+            self._world.report.count("claim from marks", marks is not None)
+            self._got_all = len(jobs) < limit and again is not Again.NOW and marks is None
             first, longest = ClaimLoop.timings.locked_pause_seconds
             self._retry_pause = min(2 * self._retry_pause, longest) if again is Again.LATER else first
-            now = asyncio.get_running_loop().time()
             self._retry_at = now + self._retry_pause if again in (Again.NOW, Again.LATER) else NEVER
-            if opens_in is not None:
-                self._retry_at = min(self._retry_at, now + max(opens_in, first))
-            self._world.report.count("jobs claimed", len(jobs))
+            self._opens_at = NEVER if opens_in is None else now + max(opens_in, first)
+            self._check_slots(jobs, free)
             self._held |= {job.attempt_id: job for job in jobs}
+            self._waits_for_slot = any(number <= 0 for number in self._free_of_queues().values())
+            # The claim of a worker that has the lock of the same limit may take what this one wants.
+            is_locked = opens_in is not None and opens_in <= first
+            if not self._got_all or self._retry_at < NEVER or is_locked:
+                self._idle_since = NEVER
+            elif self._idle_since == NEVER:
+                self._idle_since = now
+            self._world.report.count("jobs claimed", len(jobs))
             return jobs
         self.wakeups.notify()
         return []
+
+    def _check_slots(self, jobs: list[Job], free: dict[str, int]) -> None:
+        for queue, number in Counter(job.queue for job in jobs).items():
+            if number > max(0, free.get(queue, number)):
+                self._world.report.violation("slots", f"{number} jobs of {queue} were claimed for {free} free slots")
 
     def _chunks(self, jobs: list[Job]) -> Iterable[list[Job]]:
         """Jobs that end together."""
@@ -167,6 +245,9 @@ class SimulatedWorker:
             if world.mix.has("deaths", chance) and chance.random() < 0.3:
                 await self._die()
                 return
+            if world.mix.has("hand overs", chance) and chance.random() < 0.3:
+                await self._crash()
+                return
             if world.mix.has("shutdowns", chance) and chance.random() < 0.3:
                 await self._shut_down()
                 return
@@ -186,6 +267,43 @@ class SimulatedWorker:
         async with self._world.sessions.open("undertaker") as connection:
             await connection.execute(_END_LEASE, self.worker.id)
         self.wakeups.stop()
+
+    async def _crash(self) -> None:
+        """Its process dies. Its pod hands some of the jobs over to workers of their own, and releases the others."""
+        world, chance = self._world, self._chance
+        world.report.count("worker crashed")
+        self._is_stopping = True
+        self.wakeups.stop()
+        self._claims.terminate()
+        self._settles.terminate()
+        world.attempts.crashed.add(self.worker.id)
+        known = {job.id: job.attempt_id for job in self._held.values()}
+        async with world.sessions.open("pod") as connection:
+            suspects = chance.sample(sorted(known), chance.randint(0, len(known)))
+            await self._hand_over(connection, {job_id: known[job_id] for job_id in suspects})
+            started = [attempt_id for attempt_id in known.values() if chance.random() < 0.5]
+            async with world.sessions.doing(connection, "after a crash"):
+                await self._hand_over(
+                    connection, await after_crash(connection, self.worker.id, started, {}, "its process crashed")
+                )
+            # A claim may have been on its way to the server.
+            world.attempts.dead.add(self.worker.id)
+            await connection.execute(_END_LEASE, self.worker.id)
+
+    async def _hand_over(self, connection: Connection, jobs: dict[int, UUID]) -> None:
+        if not jobs:
+            return
+        worker = self.worker
+        successor = Worker(worker.pod, worker.job_types, worker.queues, capacity=1)
+        self._world.attempts.workers[successor.id] = successor
+        charged = self._chance.random() < 0.5
+        for attempt_id in jobs.values():
+            self._world.attempts.sends(attempt_id, "handed over, charged" if charged else "handed over")
+            if charged:
+                self._world.attempts.sends(attempt_id, "culprit")  # without an attempt left
+        async with self._world.sessions.doing(connection, "hand over"):
+            if await hand_over(connection, successor, _LEASE_SECONDS, jobs, "its process crashed", charged=charged):
+                self.successors.append(successor)
 
     async def _shut_down(self) -> None:
         self._world.report.count("worker shut down")
@@ -214,6 +332,9 @@ class SimulatedWorker:
                     await self._send_stale()
         for job in jobs:
             del self._held[job.attempt_id]
+        if self._waits_for_slot:
+            self._waits_for_slot, self._opens_at = False, 0.0
+            self._waits_since, self._idle_since = asyncio.get_running_loop().time(), NEVER
         self.wakeups.check()
 
     async def _report_progress(self, jobs: list[Job]) -> None:

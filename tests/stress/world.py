@@ -17,7 +17,17 @@ QUOTAS: dict[str, int | None] = {"read": None, "sum": 2, "send": 5}
 """The attempts that handlers register."""
 
 FEATURES = {
-    "producers": ("scoped", "exclusive", "keyed", "delayed", "priorities", "rollbacks", "savepoints", "slow commits"),
+    "producers": (
+        "lanes",
+        "scoped",
+        "exclusive",
+        "keyed",
+        "delayed",
+        "priorities",
+        "rollbacks",
+        "savepoints",
+        "slow commits",
+    ),
     "pipelines": ("chains", "diamonds", "fan-ins", "fan-outs", "late dependants", "cycles"),
     "workers": (
         "deaths",
@@ -33,8 +43,24 @@ FEATURES = {
         "steps",
         "stale",
         "transactions",
+        "hand overs",
+        "claims by id",
+        "marks",
+        "slots",
     ),
-    "operators": ("cancel", "retry", "recover", "pause", "limit", "drain", "prune", "archive", "repair"),
+    "operators": (
+        "cancel",
+        "retry",
+        "recover",
+        "pause",
+        "limit",
+        "limits",
+        "rates",
+        "drain",
+        "prune",
+        "archive",
+        "repair",
+    ),
 }
 """Each may be on or off in a round. Rounds with few of them find what the others hide, such as a lost wake-up."""
 
@@ -47,6 +73,13 @@ FOCUSED = (
     ("fan-ins", "fan-outs", "scoped", "children", "transactions", "cancel", "deaths", "prune"),
     # Keys and exclusive scopes that are released and taken again.
     ("keyed", "exclusive", "scoped", "rollbacks", "savepoints", "cancel", "retry"),
+    # Lines that are opened, closed and emptied while limits change.
+    ("lanes", "limits", "cancel", "errors", "deaths", "shutdowns"),
+    ("lanes", "limits", "rates", "priorities", "snoozes", "releases", "slots", "marks", "savepoints"),
+    ("lanes", "limits", "scoped", "priorities", "abandoned", "cancel", "claims by id"),
+    ("lanes", "limits", "scoped", "fan-ins", "hand overs", "transactions", "retry", "keyed"),
+    # Limits of whole queues and types, beside plain jobs.
+    ("limits", "limit", "rates", "marks", "slots", "claims by id", "errors", "pause"),
 )
 """Races that random mixes rarely reach: rounds with these features only, each often used."""
 
@@ -60,6 +93,11 @@ class Mix:
     kinds: int
     """The number of queues, and of types."""
     scopes: int
+    lanes: int
+    limit_changes: float
+    """The share of the operators' turns in which they change a limit, where they change limits at all."""
+    ages_limits: bool
+    """Limits soon count as known to all claims."""
     batch: int
     """The most rows of an insert."""
     pause_seconds: float
@@ -77,7 +115,10 @@ class Mix:
 
     def __str__(self) -> str:
         on = ", ".join(f"{name} {weight:g}" for name, weight in self.weights.items() if weight)
-        return f"kinds {self.kinds}, scopes {self.scopes}, batch {self.batch}, pause {self.pause_seconds:g} s; {on}"
+        return (
+            f"kinds {self.kinds}, scopes {self.scopes}, lanes {self.lanes}, limit changes {self.limit_changes:g}, "
+            f"batch {self.batch}, pause {self.pause_seconds:g} s; {on}"
+        )
 
 
 def draw_mix(chance: random.Random, only: Collection[str] = ()) -> Mix:
@@ -97,8 +138,11 @@ def draw_mix(chance: random.Random, only: Collection[str] = ()) -> Mix:
         else drawn | ({"scoped": 0.9} if chance.random() < 0.4 else {}),
         kinds=chance.choice((1, 1, 3)),
         scopes=chance.choice((1, 3, 10, 40)),
+        lanes=chance.choice((1, 4, 30, 200)),
+        limit_changes=0.1 if only else chance.choice((0.02, 0.1, 0.5)),
+        ages_limits=bool(only) or chance.random() < 0.7,
         batch=chance.choice((1, 10, 100)),
-        pause_seconds=chance.choice((0.0, 0.0, 0.003, 0.003, 0.03, 2.0)),
+        pause_seconds=chance.choice((0.0, 0.003) if only else (0.0, 0.0, 0.003, 0.003, 0.03, 2.0)),
         backlog=chance.choice((50, 200, 800)),
     )
 
@@ -107,11 +151,14 @@ def _draw_focused(chance: random.Random) -> Mix:
     features = chance.choice(FOCUSED)
     return Mix(
         weights={name: 0.5 if name in features else 0.0 for names in FEATURES.values() for name in names},
-        kinds=1,
+        kinds=chance.choice((1, 1, 2)),
         scopes=chance.choice((1, 10)),
+        lanes=chance.choice((1, 4, 30)),
+        limit_changes=chance.choice((0.01, 0.05, 0.3)),
+        ages_limits=chance.random() < 0.7,
         batch=chance.choice((1, 10, 100)),
         pause_seconds=0.0,
-        backlog=chance.choice((200, 1000)),
+        backlog=chance.choice((50, 200) if "lanes" in features else (200, 1000)),
     )
 
 

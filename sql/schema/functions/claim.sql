@@ -315,7 +315,8 @@ begin
         -- left the index by then; a growing window reaches past the others.
         is_idle := is_idle and n = 0 and not coalesce(parked_some or taken <> '{}', false);
         again := is_full and remaining > 0;
-        exit when not again;
+        -- With slots, the next claim continues: it knows how many of them are still free.
+        exit when not again or slots is not null and not is_idle;
         window_size := least(1000, greatest(100, 2 * window_size));
     end loop;
     if remaining > 0 and (is_limited or has_lines) then

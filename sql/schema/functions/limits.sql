@@ -104,6 +104,12 @@ begin
         select k.n, reactor.limit_bucket(l.queue, l.job_type)
         from unnest(queues, types) with ordinality k (queue, job_type, n)
         join reactor.limits l on l.queue in ('', k.queue) and l.job_type in ('', k.job_type)
+        union
+        -- Of a limit that was removed: the claim that takes its news opens lines of other kinds.
+        select k.n, reactor.limit_bucket(d.queue, d.job_type)
+        from unnest(queues, types) with ordinality k (queue, job_type, n)
+        join (select distinct w.queue, w.job_type from reactor.departures w where w.queue = '' or w.job_type = '') d
+            on d.queue in ('', k.queue) and d.job_type in ('', k.job_type)
     ) b;
     locked := array(
         select l.bucket from reactor.limit_locks l where l.bucket = any (buckets)
@@ -346,18 +352,34 @@ begin
 end
 $$;
 
--- Opens the lines that the limit had closed, and copies the limit of a whole queue to reactor.queues.
+-- Opens the lines that the limit had closed, and copies the limit of a whole queue to reactor.queues. An exception for
+-- one lane changes the limit of that lane when it is inserted, too, and when it is deleted: then that of each lane is
+-- new to the lane's jobs, which may have no places.
 create or replace function reactor.after_limit_changed() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    was reactor.limits := case when tg_op = 'INSERT' then new else old end;
+    is_exception boolean := was.lane not in ('', '*');
+    is_moved boolean := tg_op = 'UPDATE' and (new.queue, new.job_type, new.lane) <> (old.queue, old.job_type, old.lane);
 begin
-    if tg_op <> 'INSERT' then
-        insert into reactor.departures (queue, job_type, lane) values (old.queue, old.job_type, '*');
+    if tg_op <> 'INSERT' or is_exception then
+        insert into reactor.departures (queue, job_type, lane) values (was.queue, was.job_type, '*');
         delete from reactor.rates r
-        where r.queue = old.queue and r.job_type = old.job_type and (r.lane = '') = (old.lane = '')
-            and (tg_op = 'DELETE'
+        where r.queue = was.queue and r.job_type = was.job_type
+            and case was.lane when '*' then r.lane <> '' and not exists (
+                    select from reactor.limits e
+                    where e.queue = r.queue and e.job_type = r.job_type and e.lane = r.lane)
+                else r.lane = was.lane end
+            and (tg_op <> 'UPDATE' or is_moved
                 or (new.rate, new.period, new.burst) is distinct from (old.rate, old.period, old.burst));
+    end if;
+    if is_exception and (tg_op = 'DELETE' or is_moved) then
+        update reactor.limits l set seen_at = null
+        where l.queue = old.queue and l.job_type = old.job_type and l.lane = '*';
+    end if;
+    if tg_op <> 'INSERT' then
         if old.job_type = '' and old.lane = ''
-            and (tg_op = 'DELETE' or (new.queue, new.job_type, new.lane) <> (old.queue, old.job_type, old.lane))
+            and (tg_op = 'DELETE' or is_moved)
         then
             update reactor.queues q set max_running = null where q.name = old.queue and q.max_running is not null;
         end if;
