@@ -104,9 +104,9 @@ end
 $$;
 
 -- Holds up to `batch` jobs that were cancelled because of the held jobs `causes`, those that were cancelled because of
--- these, and so on, level by level: each is searched for after the jobs above it were locked, so that none is missed
--- that a producer inserts meanwhile. Returns what remains: the jobs that broke others, and of each the id after which
--- to continue.
+-- these, and so on. Returns what remains: the jobs that broke others, and of each the id after which to continue. Those
+-- that it has held are among them if, after they were locked, they have broken others: a producer or a large end may
+-- have added some meanwhile. `is_put_off`: other transactions have locked some.
 create or replace function reactor.restore_dependants(
     inout causes bigint[], inout after_ids bigint[], batch int, out held bigint[], out is_put_off boolean)
 -- Plans that were made while the tables were small must not read all of them later.
@@ -114,79 +114,75 @@ language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = for
     set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off as $$
 declare
     room int;
-    found_jobs int;
-    last_n bigint;   -- the job of the last one that was found, among `causes`
-    last_id bigint;
-    level_ids bigint[];
-    locked_causes bigint[];
-    locked_ids bigint[];
-    all_causes bigint[] := '{}';
-    all_locked bigint[] := '{}';
+    found_causes bigint[];
+    found_ids bigint[];
+    ours bigint[];
 begin
     held := '{}';
-    -- One that was cancelled meanwhile restores nothing.
-    select coalesce(array_agg(r.id order by r.n), '{}'), coalesce(array_agg(r.after_id order by r.n), '{}')
-    into causes, after_ids
-    from unnest(causes, after_ids) with ordinality r (id, after_id, n)
-    cross join lateral (
-        select from reactor.jobs j where j.id = r.id and j.state = 'waiting' and j.waiting_on = 0 offset 0) j;
-
+    is_put_off := false;
     loop
         room := batch - cardinality(held);
-        exit when cardinality(causes) = 0 or room <= 0;
-        perform reactor.forget_unresolved(causes);
-        -- (A comparison of rows can only use the index jobs_broken_by.)
-        with broken as materialized (
-            select r.n, r.id as cause, b.id
-            from unnest(causes, after_ids) with ordinality r (id, after_id, n)
+        -- One that was cancelled meanwhile restores nothing. (A comparison of rows can only use jobs_broken_by.)
+        select coalesce(array_agg(r.id order by r.n), '{}'), coalesce(array_agg(r.after_id order by r.n), '{}')
+        into causes, after_ids
+        from unnest(causes, after_ids) with ordinality r (id, after_id, n)
+        cross join lateral (
+            select from reactor.jobs j where j.id = r.id and j.state = 'waiting' and j.waiting_on = 0 offset 0) j
+        cross join lateral (
+            select from reactor.jobs b
+            where b.broken_by is not null and (b.broken_by, b.id) > (r.id, r.after_id)
+                and (b.broken_by, b.id) <= (r.id, 9223372036854775807) and b.state = 'cancelled'
+            order by b.broken_by, b.id limit 1) b;
+        exit when cardinality(causes) = 0 or room <= 0 or is_put_off;
+
+        with recursive broken (cause, id) as (
+            select r.id, b.id
+            from unnest(causes, after_ids) r (id, after_id)
             cross join lateral (
                 select j.id from reactor.jobs j
                 where j.broken_by is not null and (j.broken_by, j.id) > (r.id, r.after_id)
                     and (j.broken_by, j.id) <= (r.id, 9223372036854775807) and j.state = 'cancelled'
                 order by j.broken_by, j.id limit room) b
-            limit room
-        ), ours as materialized (
-            select j.id, j.state, j.broken_by from reactor.jobs j where j.id = any (array(select b.id from broken b))
-            order by j.id for no key update skip locked
-        ), known as materialized (
-            select b.*, b.id not in (select o.id from ours o) as is_locked,
-                b.id in (select o.id from ours o where o.state = 'cancelled' and o.broken_by is not null) as is_broken
+            union
+            -- Without `limit` the planner may read all cancelled jobs at each level.
+            select b.id, j.id
             from broken b
+            cross join lateral (
+                select j.id from reactor.jobs j where j.broken_by = b.id and j.state = 'cancelled'
+                order by j.broken_by, j.id limit room) j
         )
-        select count(*), (array_agg(k.n))[count(*)], (array_agg(k.id))[count(*)],
-            coalesce(array_agg(k.id) filter (where k.is_broken), '{}'),
-            array_agg(k.cause) filter (where k.is_locked), array_agg(k.id) filter (where k.is_locked)
-        into found_jobs, last_n, last_id, level_ids, locked_causes, locked_ids
-        from known k;
-        held := held || level_ids;
-        all_causes := all_causes || locked_causes;
-        all_locked := all_locked || locked_ids;
-        if found_jobs < room then
-            causes := level_ids;
-            after_ids := array_fill(0::bigint, array[cardinality(level_ids)]);
-        else
-            after_ids := last_id || after_ids[last_n + 1:] || array_fill(0::bigint, array[cardinality(level_ids)]);
-            causes := causes[last_n:] || level_ids;
-        end if;
-    end loop;
-
-    select causes || coalesce(array_agg(l.cause), '{}'), after_ids || coalesce(array_agg(l.first_id - 1), '{}')
-    into causes, after_ids
-    from (select l.cause, min(l.id) as first_id from unnest(all_causes, all_locked) l (cause, id) group by l.cause) l;
-    is_put_off := cardinality(all_locked) > 0;
-    select coalesce(array_agg(r.id order by r.n), '{}'), coalesce(array_agg(r.after_id order by r.n), '{}')
-    into causes, after_ids
-    from unnest(causes, after_ids) with ordinality r (id, after_id, n)
-    where exists (
-        select from reactor.jobs j
-        where j.broken_by is not null and (j.broken_by, j.id) > (r.id, r.after_id)
-            and (j.broken_by, j.id) <= (r.id, 9223372036854775807) and j.state = 'cancelled');
-    if cardinality(held) > 0 then
+        select array_agg(b.cause), array_agg(b.id) into found_causes, found_ids
+        from (select b.cause, b.id from broken b limit room) b;
+        ours := array(
+            select j.id from reactor.jobs j where j.id = any (found_ids) order by j.id for no key update skip locked);
+        is_put_off := cardinality(ours) < cardinality(found_ids);
+        ours := array(
+            select j.id from reactor.jobs j
+            where j.id = any (ours) and j.state = 'cancelled' and j.broken_by is not null order by j.id);
         -- If another job holds its exclusive scope by now, or gets it here, it stays cancelled.
-        held := array(select h.id from unnest(held) h (id)
-            where h.id <> all (reactor.find_refused(held)) order by h.id);
-        perform reactor.hold_jobs(held);
-    end if;
+        ours := array(select o.id from unnest(ours) o (id)
+            where o.id not in (select unnest(reactor.find_refused(ours))) order by o.id);
+        if cardinality(ours) > 0 then
+            perform reactor.forget_unresolved(ours);
+            perform reactor.hold_jobs(ours);
+            held := held || ours;
+        end if;
+        -- The next search begins behind what was found, or before the first that was locked.
+        select array_agg(c.id), array_agg(c.after_id) into causes, after_ids
+        from (
+            select c.id, case when bool_or(c.is_new) then 0
+                else coalesce(min(c.locked_id) - 1, max(c.found_id), max(c.after_id)) end as after_id
+            from (
+                select r.id, false as is_new, r.after_id, null::bigint as found_id, null::bigint as locked_id
+                from unnest(causes, after_ids) r (id, after_id)
+                union all
+                select o.id, true, 0, null, null from unnest(ours) o (id)
+                union all
+                select f.cause, null, null, f.id,
+                    case when is_put_off and f.id not in (select unnest(ours)) then f.id end
+                from unnest(found_causes, found_ids) f (cause, id)) c
+            group by c.id having bool_or(c.is_new) is not null) c;
+    end loop;
 end
 $$;
 
@@ -219,9 +215,10 @@ begin
     -- Needs that were met by an earlier run of a predecessor that has started over.
     outdated := array(
         select distinct d.depends_on
-        from reactor.dependencies d join reactor.jobs p on p.id = d.depends_on
-        where d.job_id = any (released) and d.resolved and p.state <> 'completed'
-            and (d.needs = 'completed' or p.state in ('waiting', 'pending', 'running')));
+        from (select d.depends_on, d.needs from reactor.dependencies d
+            where d.job_id = any (released) and d.resolved offset 0) d
+        cross join lateral (select p.state from reactor.jobs p where p.id = d.depends_on offset 0) p
+        where p.state <> 'completed' and (d.needs = 'completed' or p.state in ('waiting', 'pending', 'running')));
     if cardinality(outdated) > 0 then
         if is_first then
             perform reactor.lock_jobs(array(select o.id from unnest(outdated) o (id) where o.id not in (
@@ -238,9 +235,15 @@ begin
             end if;
         end if;
         update reactor.dependencies d set resolved = false
-        from reactor.jobs p
-        where d.job_id = any (released) and d.depends_on = any (outdated) and d.resolved and p.id = d.depends_on
-            and p.state <> 'completed' and (d.needs = 'completed' or p.state in ('waiting', 'pending', 'running'));
+        from (
+            select e.job_id, e.depends_on
+            from (select e.job_id, e.depends_on, e.needs from reactor.dependencies e
+                where e.job_id = any (released) and e.resolved offset 0) e
+            cross join lateral (select p.state from reactor.jobs p where p.id = e.depends_on offset 0) p
+            where e.depends_on in (select unnest(outdated)) and p.state <> 'completed'
+                and (e.needs = 'completed' or p.state in ('waiting', 'pending', 'running'))
+            offset 0) e
+        where d.job_id = e.job_id and d.depends_on = e.depends_on;
     end if;
     if cardinality(released) > 0 then
         perform reactor.recompute_dependencies(released);
@@ -267,12 +270,13 @@ declare
     after_ids bigint[];
     retry_id bigint;
 begin
+    select max(j.finished_at), array_agg(j.id) filter (where j.exclusive) into accepted, refused
+    from reactor.jobs j
+    where j.id = any (named) and j.state in ('completed', 'partial', 'failed', 'cancelled');
     -- Not before the end of any of them, though the clock may have been set back.
-    accepted := greatest(clock_timestamp(), (select max(j.finished_at) from reactor.jobs j where j.id = any (named)));
+    accepted := greatest(clock_timestamp(), accepted);
     if cardinality(named) > batch then
-        refused := reactor.find_refused(array(
-            select j.id from reactor.jobs j
-            where j.id = any (named) and j.exclusive and j.state in ('completed', 'partial', 'failed', 'cancelled')));
+        refused := reactor.find_refused(refused);
         if cardinality(refused) > 0 then
             raise exception 'reactor: the exclusive scope of job % is taken', refused[1]
                 using errcode = 'unique_violation', constraint = 'jobs_exclusive_scope_is_busy',
