@@ -16,7 +16,7 @@ import asyncpg
 
 from bench.backend import Backend, Cost, held_snapshot, open_backend
 from reactor.database import statements
-from reactor.operate import Operator, cancel_pipeline, retry_pipeline
+from reactor.operate import Operator, cancel, cancel_pipeline, retry_pipeline
 from reactor.operate.prune import Retention, prune
 
 CLAIM = 100
@@ -405,6 +405,33 @@ async def cancel_and_retry(backend: Backend, size: int, meter: Meter) -> None:
         await cancel_pipeline(backend.connection, pipeline, "bench", OPERATOR)
     async with meter("retrying all of them"):
         await retry_pipeline(backend.connection, pipeline, OPERATOR)
+    await cancel_pipeline(backend.connection, pipeline, "bench", OPERATOR)
+    ids = await backend.connection.fetch(statements.PIPELINE_JOBS, pipeline, ["cancelled"])
+    _, longest = await retry_in_steps(backend, [record["id"] for record in ids])
+    meter.add("the longest transaction of that", longest)
+
+    await insert_chain(backend, size)
+    first = await backend.connection.fetchval("select max(id) from reactor.jobs") - size + 1
+    await cancel(backend.connection, [first], "bench", OPERATOR)
+    await backend.finish_ends()
+    total, longest = await retry_in_steps(backend, [first])
+    meter.add("retrying the first of a chain of as many", total)
+    meter.add("the longest transaction of that chain", longest)
+
+
+async def retry_in_steps(backend: Backend, ids: list[int]) -> tuple[Cost, Cost]:
+    """What a retry costs in total, and its longest transaction."""
+    async with backend.measured() as cost:
+        await backend.connection.fetch(statements.RETRY, ids)
+    costs = [cost]
+    pause: float | None = (
+        0.0 if await backend.connection.fetchval("select exists (select from reactor.retries)") else None
+    )
+    while pause is not None:
+        async with backend.measured() as cost:
+            pause = await backend.connection.fetchval("select next_in_seconds from reactor.retry_more(1000)")
+        costs.append(cost)
+    return sum(costs, Cost()), max(costs, key=lambda cost: cost.cpu_us)
 
 
 async def dead_worker(backend: Backend, size: int, meter: Meter) -> None:
@@ -479,7 +506,7 @@ DIMENSIONS = [
     ),
     Dimension(
         "Cancelling and retrying", "jobs in the pipeline", (100, 1_000, 10_000), (100_000,), cancel_and_retry,
-        "a transaction cancels 1,000 jobs.",
+        "a transaction cancels 1,000 jobs, or starts 1,000 over. The first one of a retry reads all that are named.",
     ),
     Dimension(
         "A dead worker", "jobs that it held", (100, 1_000, 10_000), (), dead_worker,

@@ -1,22 +1,34 @@
-"""Operators' actions on jobs, queues and pods. Each is one transaction together with its audit entry."""
+"""Operators' actions on jobs, queues and pods. Each is one transaction together with its audit entry; a cancel or
+retry of many jobs takes several."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+import anyio
 import asyncpg
 
 from reactor.database import statements
 from reactor.database.connection import Connection
 from reactor.database.jsonb import storable
-from reactor.database.transact import TRIES, transact
-from reactor.errors import DatabaseBusy, JobUnknown, NotRecoverable, PipelineUnknown, ReactorError, ScopeTaken
+from reactor.database.transact import LOCK_SECONDS, TRIES, transact
+from reactor.errors import (
+    DatabaseBusy,
+    JobUnknown,
+    LockedElsewhere,
+    NotRecoverable,
+    PipelineUnknown,
+    ReactorError,
+    ScopeTaken,
+)
 from reactor.job import JobState
 from reactor.operate.audit import Operator, write_audit
 
 # Each scope holds an entry of the server's small shared lock table until the commit.
-_CANCEL_BATCH = 1000
+_BATCH = 1000
+_LEASE_SECONDS = 10.0
+"""How long the pods leave the rest of a retry to its caller, after each of its transactions."""
 _UNFINISHED = [JobState.WAITING, JobState.PENDING, JobState.RUNNING]
 _NOT_COMPLETED = [JobState.FAILED, JobState.PARTIAL, JobState.CANCELLED]
 
@@ -41,8 +53,8 @@ async def cancel(connection: Connection, ids: Iterable[int], reason: str, by: Op
     jobs: dict[int, JobState] = {}
     unfit: dict[int, JobState] = {}
     unknown: tuple[int, ...] = ()
-    for start in range(0, len(requested), _CANCEL_BATCH):
-        done = await _cancel_batch(connection, requested[start : start + _CANCEL_BATCH], reason, by)
+    for start in range(0, len(requested), _BATCH):
+        done = await _cancel_batch(connection, requested[start : start + _BATCH], reason, by)
         jobs |= done.jobs
         unfit |= done.unfit
         unknown += done.unknown
@@ -67,31 +79,74 @@ async def _changed(connection: Connection, requested: list[int], jobs: dict[int,
 
 
 async def retry(connection: Connection, ids: Iterable[int], by: Operator) -> Changed:
-    """Runs finished jobs again, in one transaction, so that dependencies between them apply again."""
+    """Runs finished jobs again, so that dependencies between them apply again.
+
+    Works in transactions of a thousand jobs each. If this is interrupted after the first one, the pods do the rest.
+    """
     requested = sorted(set(ids))
     if not requested:
         return Changed({}, {}, ())
-
-    async def restart() -> Changed:
-        changed = _states(await connection.fetch(statements.RETRY, requested))
-        done = await _changed(connection, requested, changed)
-        details = {"ids": requested, "started": _state_names(changed)}
-        await write_audit(connection, by, "retry", _target(requested), details | _unchanged(done))
+    retry_id, done = await _begin_retry(connection, requested, by)
+    if retry_id is None:
         return done
+    jobs = done.jobs | await _finish_retry(connection, retry_id)
+    # Jobs that have ended are not started over if their scope was taken meanwhile, or if they were cancelled.
+    left = _states(
+        await connection.fetch(statements.JOB_STATES, [job_id for job_id in done.unfit if job_id not in jobs])
+    )
+    unfit = {job_id: state for job_id, state in left.items() if state.is_terminal or not done.unfit[job_id].is_terminal}
+    jobs |= {job_id: state for job_id, state in left.items() if job_id not in unfit}
+    return Changed(jobs, unfit, tuple(job_id for job_id in requested if job_id not in jobs and job_id not in unfit))
+
+
+async def _begin_retry(connection: Connection, ids: list[int], by: Operator) -> tuple[int | None, Changed]:
+    """The first transaction. If there is more to do, also returns the id of the retry."""
+
+    async def restart() -> tuple[int | None, Changed]:
+        started = _states(await connection.fetch(statements.RETRY, ids))
+        retry_id: int | None = await connection.fetchval(statements.KEEP_RETRY, _LEASE_SECONDS)
+        done = await _changed(connection, ids, started)
+        details = {"ids": ids, "started": _state_names(started)} | _unchanged(done)
+        if retry_id is not None:
+            unfit = {job_id: state for job_id, state in done.unfit.items() if not state.is_terminal}
+            details |= {"unfit": _state_names(unfit), "later": len(done.unfit) - len(unfit)}
+        await write_audit(connection, by, "retry", _target(ids), details)
+        return retry_id, done
 
     for _ in range(TRIES):
         try:
             return await transact(connection, restart)
         except asyncpg.UniqueViolationError:
-            conflict = await connection.fetchrow(statements.EXCLUSIVE_HOLDERS, requested)
+            conflict = await connection.fetchrow(statements.EXCLUSIVE_HOLDERS, ids)
         # None if the holder of the scope has ended since: then try again.
         if conflict:
             refused = ScopeTaken(conflict["id"], conflict["scope"], conflict["holder_id"])
-            await write_audit(
-                connection, by, "retry", _target(requested), {"ids": requested, "refused": refused.message}
-            )
+            await write_audit(connection, by, "retry", _target(ids), {"ids": ids, "refused": refused.message})
             raise refused
     raise DatabaseBusy(TRIES)
+
+
+async def _finish_retry(connection: Connection, retry_id: int) -> dict[int, JobState]:
+    """The other transactions. What is locked elsewhere for too long is left to the pods."""
+
+    async def restart_more() -> asyncpg.Record | None:
+        return await connection.fetchrow(statements.RETRY_MORE, _BATCH, retry_id, _LEASE_SECONDS)
+
+    jobs: dict[int, JobState] = {}
+    locked_seconds = 0.0
+    while locked_seconds < LOCK_SECONDS:
+        try:
+            more = await transact(connection, restart_more)
+        except (LockedElsewhere, DatabaseBusy):
+            break
+        assert more
+        jobs |= {job_id: JobState(state) for job_id, state in zip(more["ids"] or (), more["states"] or (), strict=True)}
+        pause: float | None = more["next_in_seconds"]
+        if pause is None:
+            break
+        locked_seconds = locked_seconds + pause if pause else 0.0
+        await anyio.sleep(pause)
+    return jobs
 
 
 async def cancel_pipeline(connection: Connection, pipeline_id: UUID, reason: str, by: Operator) -> Changed:
@@ -99,6 +154,7 @@ async def cancel_pipeline(connection: Connection, pipeline_id: UUID, reason: str
     jobs: dict[int, JobState] = {}
     while True:
         ids = await _pipeline_job_ids(connection, pipeline_id, _UNFINISHED)
+        ids += [record["id"] for record in await connection.fetch(statements.PIPELINE_RETRIES, pipeline_id)]
         done = await cancel(connection, ids, reason, by)
         jobs |= done.jobs
         if not done.jobs:

@@ -18,6 +18,7 @@ from reactor.job import JobState
 class Code(StrEnum):
     NO_JOB_TYPE = "no_job_type"
     DEPENDENCIES = "dependencies"
+    RETRYING = "retrying"
     WAITS_FOR_NOTHING = "waits_for_nothing"
     NOT_DUE = "not_due"
     ATTEMPTS_USED_UP = "attempts_used_up"
@@ -103,6 +104,11 @@ def _not_running(row: asyncpg.Record) -> Iterator[Reason]:
 
 def _dependencies(row: asyncpg.Record) -> Reason:
     count, named = row["needed_count"], [_json_object(job) for job in row["needed"]]
+    if row["is_being_retried"]:
+        return Reason(
+            Code.RETRYING,
+            "It is retried together with many other jobs, and starts when all of them can. The pods continue with it.",
+        )
     if count == 0:
         return Reason(
             Code.WAITS_FOR_NOTHING,

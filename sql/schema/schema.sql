@@ -2,7 +2,8 @@
 -- `reactor`; databases are built by the frozen copies of these files in migrations/versions.
 --
 -- Tables. A row in `jobs` is a job; `dependencies` are the edges of pipelines, `unresolved` what is left to do for
--- those of ended jobs, `connecting` notes transactions that insert some. `steps` are the units of work inside a job,
+-- those of ended jobs, `retries` what is left of large retries, `connecting` notes transactions that insert edges.
+-- `steps` are the units of work inside a job,
 -- `attempts` the attempts that ended without finishing their job. `workers` has a row per worker process with its
 -- lease, `claims` a row per claim with the jobs that its worker may hold. `queues` has a row per queue that is paused
 -- or limited, `limits` one per limit, `scope_locks` the rows that scopes are locked by, `freed_scopes` scopes whose
@@ -50,6 +51,7 @@
 \ir tables/dependencies.sql
 \ir tables/connecting.sql
 \ir tables/unresolved.sql
+\ir tables/retries.sql
 \ir tables/steps.sql
 \ir tables/attempts.sql
 \ir tables/workers.sql

@@ -2,11 +2,14 @@
 
 import asyncio
 import json
+import sys
 from typing import Any
+from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
 
+from reactor.database import statements
 from reactor.database import transact as transact_module
 from reactor.database.connection import Connection, connect
 from reactor.errors import JobUnknown, LockedElsewhere, NotRecoverable, ScopeTaken
@@ -14,8 +17,21 @@ from reactor.job import Job, JobState
 from reactor.lifecycle.claim import claim, claim_one
 from reactor.lifecycle.lease import Worker, register_worker, retire_worker
 from reactor.lifecycle.settle import settle
-from reactor.operate import Operator, cancel, drain, limit, pause, recover, resume, retry
+from reactor.operate import (
+    Operator,
+    cancel,
+    cancel_pipeline,
+    drain,
+    limit,
+    pause,
+    recover,
+    resume,
+    retry,
+    retry_pipeline,
+)
+from reactor.operate import actions as actions_module
 from reactor.outcome import Completed, Ending, Failed
+from reactor.pod.sweeper import resolve_more
 from tests.support.jobs import Row, insert
 from tests.support.sessions import waits_for_a_lock
 from tests.support.until import until
@@ -211,6 +227,130 @@ async def test_a_retry_restores_the_first_dependant_of_an_exclusive_scope(
     done = await retry(connection, [first], ANNE)
     assert done.jobs == {first: JobState.PENDING, second: JobState.WAITING}
     assert ((await row(rival))["state"], (await row(third))["state"]) == ("cancelled", "cancelled")
+
+
+async def many(connection: Connection, state: str = "failed") -> tuple[UUID, list[int]]:
+    """A pipeline of 2,500 jobs that ended."""
+    pipeline_id = uuid4()
+    records = await connection.fetch(
+        "insert into reactor.jobs (job_type, pipeline_id) select 'work', $1 from generate_series(1, 2500) returning id",
+        pipeline_id,
+    )
+    ids = [record["id"] for record in records]
+    await connection.execute("update reactor.jobs set state = $2, finished_at = now() where id = any ($1)", ids, state)
+    return pipeline_id, ids
+
+
+async def test_many_jobs_are_retried_in_transactions_of_a_thousand_with_one_audit_entry(connection: Connection) -> None:
+    pipeline_id, ids = await many(connection)
+    done = await retry_pipeline(connection, pipeline_id, ANNE)
+    assert done.jobs == dict.fromkeys(ids, JobState.PENDING)
+    assert (done.unfit, done.unknown) == ({}, ())
+    transactions = await connection.fetch(
+        "select count(*) as n from reactor.jobs where state = 'pending' group by changed_xid order by 1"
+    )
+    assert [record["n"] for record in transactions] == [500, 1000, 1000]
+    [note] = await audit(connection)
+    assert (note["what"], note["details"]["ids"], note["details"]["later"]) == ("retry", ids, 1500)
+    assert note["details"]["unfit"] == {}
+
+
+async def test_a_large_retry_reports_jobs_that_it_can_not_start(connection: Connection) -> None:
+    _, ids = await many(connection)
+    unfinished = await insert(connection)
+    done = await retry(connection, [*ids, unfinished, 99999], ANNE)
+    assert (len(done.jobs), done.unfit, done.unknown) == (2500, {unfinished: JobState.PENDING}, (99999,))
+    [note] = await audit(connection)
+    assert (note["details"]["unfit"], note["details"]["unknown"]) == ({str(unfinished): "pending"}, [99999])
+
+
+async def test_a_large_retry_lists_all_restored_dependants_though_a_pod_sweeps(
+    database: str, connection: Connection, worker: Worker
+) -> None:
+    """Pods leave it to the operator, as long as it goes on."""
+    async with connection.transaction():
+        first = await insert(connection)
+        records = await connection.fetch(
+            "insert into reactor.jobs (job_type) select 'work' from generate_series(1, 3000) returning id"
+        )
+        ids = [record["id"] for record in records]
+        await connection.execute(
+            "insert into reactor.dependencies select id, $2 from unnest($1::bigint[]) id", ids, first
+        )
+    await fail(connection, worker, first)
+    await resolve_more(connection)
+    async with connect(database, name="pod") as pod:
+        retrying = asyncio.create_task(retry(connection, [first], ANNE))
+        while not retrying.done():
+            await pod.fetch(statements.RESOLVE_MORE, 1000)
+            await asyncio.sleep(0)
+        done = await retrying
+    assert done.jobs == {first: JobState.PENDING} | dict.fromkeys(ids, JobState.WAITING)
+
+
+async def test_a_retry_whose_operator_is_killed_is_finished_by_a_pod(database: str, connection: Connection) -> None:
+    """The command stops in its second transaction, at a row that the test has locked, and is killed there."""
+    pipeline_id, ids = await many(connection)
+    code = (
+        "import sys, asyncio, uuid\n"
+        "from reactor.database.connection import connect\n"
+        "from reactor.operate import Operator, retry_pipeline\n"
+        "async def main():\n"
+        "    async with connect(sys.argv[1], name='operator') as connection:\n"
+        "        await retry_pipeline(connection, uuid.UUID(sys.argv[2]), Operator('anne', 'cli'))\n"
+        "asyncio.run(main())"
+    )
+    async with connect(database, name="other") as other:
+        transaction = other.transaction()
+        await transaction.start()
+        await other.execute("select from reactor.jobs where id = $1 for update", ids[-1])
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, database, str(pipeline_id))
+        try:
+            await until(lambda: connection.fetchval("select exists (select from reactor.retry_parts where tries > 0)"))
+        finally:
+            process.kill()
+            await process.wait()
+        await transaction.rollback()
+    await until(
+        lambda: connection.fetchval(
+            "select count(*) = 0 from pg_stat_activity"
+            " where application_name = 'operator' and datname = current_database()"
+        )
+    )
+    assert await connection.fetchval("select count(*) from reactor.jobs where state = 'pending'") < 2500
+    assert await resolve_more(connection) is not None, "for a while pods leave the rest to the operator"
+    await connection.execute("update reactor.retries set not_before = now()")
+    assert await resolve_more(connection) is None
+    assert await connection.fetchval("select count(*) from reactor.jobs where state = 'pending'") == 2500
+    assert len(await audit(connection)) == 1
+
+
+async def test_a_retry_leaves_jobs_that_are_locked_for_long_to_the_pods(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(actions_module, "LOCK_SECONDS", 0.2)
+    _, ids = await many(connection)
+    async with connect(database, name="other") as other, other.transaction():
+        await other.execute("select from reactor.jobs where id = $1 for update", ids[-1])
+        done = await retry(connection, ids, ANNE)
+    assert done.unfit == {ids[-1]: JobState.FAILED}
+    await connection.execute("update reactor.retries set not_before = now()")
+    await until(lambda: _is_done(connection))
+    assert await connection.fetchval("select count(*) from reactor.jobs where state = 'pending'") == 2500
+
+
+async def _is_done(connection: Connection) -> bool:
+    return await resolve_more(connection) is None
+
+
+async def test_a_cancel_of_the_pipeline_stops_a_retry_that_goes_on(connection: Connection) -> None:
+    pipeline_id, ids = await many(connection)
+    await connection.fetch(statements.RETRY, ids)
+    done = await cancel_pipeline(connection, pipeline_id, "no", ANNE)
+    assert len(done.jobs) == 1000
+    assert await resolve_more(connection) is None
+    rows = await connection.fetch("select state, count(*) as n from reactor.jobs group by state")
+    assert {row["state"]: row["n"] for row in rows} == {"cancelled": 1000, "failed": 1500}
 
 
 async def test_a_dead_workers_job_is_recovered_with_a_fresh_quota(

@@ -58,6 +58,13 @@ async def test_why_a_job_waits_although_its_dependencies_are_met(connection: Con
     await only_reason(connection, job_id, Code.WAITS_FOR_NOTHING)
 
 
+async def test_why_a_job_waits_for_others_that_are_retried_with_it(connection: Connection, worker: Worker) -> None:
+    job_id = await insert(connection)
+    await connection.execute("update reactor.jobs set state = 'waiting' where id = $1", job_id)
+    await connection.execute("insert into reactor.retries (accepted_at) values (now())")
+    await only_reason(connection, job_id, Code.RETRYING)
+
+
 async def test_why_names_the_job_and_pod_that_hold_the_scope(connection: Connection, worker: Worker) -> None:
     holder, job_id = await insert(connection, scope="s"), await insert(connection, scope="s")
     await claim(connection, worker, holder)

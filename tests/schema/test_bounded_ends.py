@@ -221,45 +221,6 @@ async def test_dependants_of_a_large_end_are_explained_and_no_bug_is_reported(
     assert await count(connection, "waiting") == 0
 
 
-async def test_a_retry_stops_what_was_left_of_the_end(connection: Connection, worker: Worker) -> None:
-    first = await fan_out(connection, MANY)
-    await end(connection, worker, first, Failed("x"))
-    again = await connection.fetch(statements.RETRY, [first])
-    assert len(again) == 1 + AT_ONCE
-    assert await ranges(connection) == 0
-    assert await count(connection, "waiting") == MANY
-    await end(connection, worker, first)
-    await resolve_all(connection)
-    assert await count(connection, "pending") == MANY
-
-
-async def test_a_retry_restores_what_is_being_cancelled_at_that_moment(
-    connection: Connection, worker: Worker, database: str
-) -> None:
-    """A chain whose cascade goes on in another transaction: the retry waits for it, and restores its jobs too."""
-    first = await chain(connection, MANY)
-    await end(connection, worker, first, Failed("x"))
-    async with connect(database, name="pod") as pod:
-        transaction = pod.transaction()
-        await transaction.start()
-        await pod.fetch("select * from reactor.resolve_more(700)")
-        retrying = asyncio.create_task(connection.fetch(statements.RETRY, [first]))
-        await until(lambda: pod.fetchval("select exists (select from pg_locks where not granted)"))
-        await transaction.commit()
-        again = await retrying
-    assert len(again) == AT_ONCE + 700 + 1
-    assert await ranges(connection) == 0
-    assert await count(connection, "waiting") == MANY - 1
-
-
-async def test_a_retry_after_a_long_cascade_restores_all_of_it(connection: Connection, worker: Worker) -> None:
-    first = await chain(connection, MANY)
-    await end(connection, worker, first, Failed("x"))
-    await resolve_all(connection)
-    assert len(await connection.fetch(statements.RETRY, [first])) == MANY
-    assert await count(connection, "waiting") == MANY - 1
-
-
 async def test_a_large_end_wakes_a_pod_that_continues(connection: Connection, worker: Worker, database: str) -> None:
     first = await fan_out(connection, MANY)
     heard = asyncio.Event()

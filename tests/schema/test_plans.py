@@ -57,3 +57,31 @@ async def test_an_overview_reads_only_changed_jobs(connection: Connection, is_ne
     buffers = next(line[0] for line in plan if "Buffers: shared" in line[0])
     hit = sum(int(part.partition("=")[2]) for part in buffers.split() if part.startswith(("hit=", "read=")))
     assert hit < 200, buffers
+
+
+@pytest.mark.parametrize("relation", ["jobs", "job_states"])
+@pytest.mark.parametrize("role", ["reactor_producer", "reactor_worker"])
+async def test_a_job_is_found_by_its_type_and_key_in_an_index(connection: Connection, relation: str, role: str) -> None:
+    """Also one that was cancelled, and by a producer, whose policy must not prevent it."""
+    await connection.execute(
+        "grant reactor_producer to current_user;"
+        "insert into reactor.jobs (job_type, idempotency_key) select 'work', 'key ' || n from generate_series(1, 5000) n"
+    )
+    await connection.execute("update reactor.jobs set state = 'cancelled' where id % 2 = 0")
+    await connection.execute("vacuum analyze reactor.jobs")
+    async with connection.transaction():
+        await connection.execute(f"set local role {role}")
+        query = f"select id, state from reactor.{relation} where job_type = $1 and idempotency_key = $2"
+        plan = await connection.fetch("explain " + query, "work", "key 7")
+        assert any("using jobs_idempotency_key_is_taken" in line[0] for line in plan), plan
+
+
+async def test_a_cancelled_job_does_not_hold_its_key(connection: Connection) -> None:
+    insert = (
+        "insert into reactor.jobs (job_type, idempotency_key) values ('work', 'k') on conflict do nothing returning id"
+    )
+    for _ in range(3):
+        job_id = await connection.fetchval(insert)
+        assert job_id is not None
+        assert await connection.fetchval(insert) is None
+        await connection.execute("update reactor.jobs set state = 'cancelled' where id = $1", job_id)

@@ -69,7 +69,9 @@ INVARIANTS = (
         " when 'running' then attempt_id is not null and worker_id is not null and attempts between 1 and quota"
         "  and finished_at is null and run_after is null and not parked"
         " when 'pending' then attempt_id is null and finished_at is null and waiting_on <= 0"
-        " when 'waiting' then attempt_id is null and finished_at is null and waiting_on > 0 and not parked"
+        " when 'waiting' then attempt_id is null and finished_at is null and not parked"
+        # A retry that is not done yet holds some.
+        "  and (waiting_on > 0 or exists (select from reactor.retries))"
         " else finished_at is not null and not parked end",
     ),
     Invariant(
@@ -81,7 +83,8 @@ INVARIANTS = (
         "waiting_on is not the number of open needs",
         "select j.id, j.waiting_on, count(d.job_id) as open from reactor.jobs j"
         " left join reactor.dependencies d on d.job_id = j.id and not d.resolved"
-        " where j.state = 'waiting' group by j.id having j.waiting_on <> count(d.job_id)",
+        " where j.state = 'waiting' and (j.waiting_on > 0 or not exists (select from reactor.retries))"
+        " group by j.id having j.waiting_on <> count(d.job_id)",
     ),
     Invariant(
         # Large ends leave some for later transactions.
@@ -90,6 +93,7 @@ INVARIANTS = (
         " join reactor.dependencies d on d.job_id = j.id and not d.resolved"
         " join reactor.jobs p on p.id = d.depends_on"
         " where j.state = 'waiting' and p.state in ('completed', 'partial', 'failed', 'cancelled')"
+        " and (j.waiting_on > 0 or not exists (select from reactor.retries))"
         " and not exists (select from reactor.unresolved u where u.depends_on = d.depends_on"
         "  and d.job_id > u.after_id and d.job_id <= u.until_id)",
     ),
@@ -176,6 +180,7 @@ AT_REST = (
     Invariant("held at rest", "select id, state, worker_id from reactor.jobs where worker_id is not null"),
     Invariant("parked at rest", "select id, state from reactor.jobs where parked"),
     Invariant("unresolved at rest", "select depends_on, after_id, until_id, not_before from reactor.unresolved"),
+    Invariant("a retry at rest", "select id, accepted_at, not_before from reactor.retries"),
 )
 """In addition, when nothing is left to do."""
 

@@ -11,6 +11,7 @@ drop table
     reactor.wakeups, reactor.audit, reactor.archive, reactor.schedules, reactor.claims, reactor.freed_scopes,
     reactor.scope_locks, reactor.limits, reactor.limit_locks, reactor.lines, reactor.arrivals, reactor.departures,
     reactor.places, reactor.rates, reactor.queues, reactor.workers, reactor.attempts, reactor.steps, reactor.unresolved,
+    reactor.retry_parts, reactor.retries,
     reactor.connecting, reactor.dependencies, reactor.jobs, reactor.settings;
 drop function
     reactor.insert_new_job, reactor.pipeline_state,
@@ -28,7 +29,9 @@ drop function
     reactor.notify_places, reactor.leave_places, reactor.repair_lines, reactor.before_limit_changed,
     reactor.after_limit_changed, reactor.after_max_running_changed, reactor.is_ready, reactor.arrive,
     reactor.forget_claims, reactor.start_attempts, reactor.take_scopes, reactor.settle,
-    reactor.refund, reactor.cancel, reactor.retry, reactor.sweep, reactor.expire_workers, reactor.prune,
+    reactor.refund, reactor.cancel, reactor.retry, reactor.retry_more, reactor.start_over, reactor.restore_dependants,
+    reactor.release_held, reactor.hold_jobs, reactor.find_refused, reactor.forget_unresolved, reactor.add_retry_parts,
+    reactor.sweep, reactor.expire_workers, reactor.prune,
     reactor.prune_part, reactor.prune_whole, reactor.remove_jobs, reactor.last_ended, reactor.is_prunable,
     reactor.repair_waiting, reactor.create_archive_partition, reactor.after_jobs_updated, reactor.check_dependencies,
     reactor.connect_dependencies, reactor.sees_job, reactor.find_cycle, reactor.recompute_dependencies,

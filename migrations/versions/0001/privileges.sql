@@ -32,7 +32,7 @@ grant execute on function
 
 grant select, insert, update, delete on reactor.jobs to reactor_worker;
 grant select, insert, update (resolved) on reactor.dependencies to reactor_worker;
-grant select, insert, update, delete on reactor.unresolved to reactor_worker;
+grant select, insert, update, delete on reactor.unresolved, reactor.retries, reactor.retry_parts to reactor_worker;
 grant select, insert, update, delete on reactor.steps, reactor.attempts, reactor.workers, reactor.queues,
     reactor.schedules, reactor.limits, reactor.lines, reactor.arrivals, reactor.departures, reactor.places,
     reactor.rates, reactor.freed_scopes, reactor.claims to reactor_worker;
@@ -53,7 +53,9 @@ grant execute on function
     reactor.notify_jobs,
     reactor.lock_jobs, reactor.lock_predecessors, reactor.recompute_dependencies, reactor.resolve_ended,
     reactor.resolve_edges, reactor.resolve_dependencies, reactor.resolve_more, reactor.is_needed,
-    reactor.cancel, reactor.retry, reactor.expire_workers, reactor.sweep, reactor.repair_waiting,
+    reactor.cancel, reactor.retry, reactor.retry_more, reactor.start_over, reactor.restore_dependants,
+    reactor.release_held, reactor.hold_jobs, reactor.find_refused, reactor.forget_unresolved, reactor.add_retry_parts,
+    reactor.expire_workers, reactor.sweep, reactor.repair_waiting,
     reactor.prune, reactor.prune_part, reactor.prune_whole, reactor.remove_jobs, reactor.last_ended,
     reactor.is_prunable, reactor.create_archive_partition
     to reactor_worker;

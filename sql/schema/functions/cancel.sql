@@ -6,6 +6,13 @@ create or replace function reactor.cancel(ids bigint[], reason text) returns tab
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 begin
+    -- A retry must not start them over later. Locked before the jobs, as by retry_more.
+    if exists (select from reactor.retry_parts p where p.todo = 'start') then
+        perform from reactor.retries r order by r.id for update;
+        update reactor.retry_parts p set ids = array(
+            select i.id from unnest(p.ids) i (id) where i.id not in (select unnest(cancel.ids)))
+        where p.todo = 'start' and p.ids && cancel.ids;
+    end if;
     perform from reactor.jobs j where j.id = any (ids) and j.state = 'running' order by j.id for no key update;
     perform from reactor.jobs j
     where j.state in ('waiting', 'pending') and j.id = any (ids || array(

@@ -169,7 +169,8 @@ begin
             phase = case when j.waiting_on - m.n > 0 then 'waiting'
                 else reactor.phase('pending', j.run_after, j.parked, j.job_type, j.exclusive) end
         from met m
-        where j.id = m.id and j.state = 'waiting';
+        -- A retry holds those with waiting_on = 0, and counts what they wait for when it releases them.
+        where j.id = m.id and j.state = 'waiting' and j.waiting_on > 0;
     end if;
 end
 $$;
@@ -197,7 +198,8 @@ begin
 end
 $$;
 
--- Continues where the ends of jobs with many dependants stopped, with up to `batch` edges. Each call is a transaction
+-- Continues where the ends of jobs with many dependants stopped, with up to `batch` edges, and where large retries
+-- stopped. Each call is a transaction
 -- of its own, so that its locks are short, and waits for nothing. `next_in_seconds`: when the next call has something
 -- to do; 0: now, NULL: nothing is left.
 create or replace function reactor.resolve_more(batch int, out handled int, out next_in_seconds float8)
@@ -242,13 +244,18 @@ begin
         case when taken is null then 0.1 else 0 end)
     into next_in_seconds
     from reactor.unresolved u order by u.not_before limit 1;
+    if exists (select from reactor.retries) then
+        select least(resolve_more.next_in_seconds, r.next_in_seconds) into next_in_seconds
+        from reactor.retry_more(batch) r;
+    end if;
     if next_in_seconds = 0 then
         perform reactor.notify_jobs();
     end if;
 end
 $$;
 comment on function reactor.resolve_more is
-    'Releases or cancels more dependants of jobs that ended, in a short transaction; says when to call it again.';
+    'Releases or cancels more dependants of jobs that ended, and continues large retries, in a short transaction; '
+    'says when to call it again.';
 
 -- Locks predecessors. Either the end of one of them waits for us, or we wait for it; the foreign key's own lock does
 -- neither. The statements that follow have new snapshots and see how the predecessor ended. Running jobs come first,
@@ -279,7 +286,8 @@ begin
     update reactor.dependencies d set
         resolved = p.state = 'completed' or d.needs = 'finished' and p.state in ('partial', 'failed', 'cancelled')
     from reactor.jobs p
-    where d.job_id = any (ids) and d.resolved is not true and p.id = d.depends_on;
+    where d.job_id = any (ids) and d.resolved is not true and p.id = d.depends_on
+        and (d.resolved is null or p.state in ('completed', 'partial', 'failed', 'cancelled'));
 
     update reactor.jobs j set
         waiting_on = c.n, changed_xid = txid_current(),

@@ -6,7 +6,10 @@ declare
 begin
     select array_agg(x.id) into ids from (
         select j.id from reactor.jobs j
-        where j.state = 'waiting' and not exists (
+        where j.state = 'waiting'
+            -- A retry holds those with waiting_on = 0.
+            and (j.waiting_on > 0 or not exists (select from reactor.retries))
+            and not exists (
             select from reactor.dependencies d join reactor.jobs p on p.id = d.depends_on
             where d.job_id = j.id and not d.resolved and (p.state in ('waiting', 'pending', 'running')
                 or exists (select from reactor.unresolved u

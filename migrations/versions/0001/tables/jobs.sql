@@ -155,9 +155,12 @@ create unique index jobs_scope_current on reactor.jobs (scope) where is_current;
 create unique index jobs_exclusive_scope_is_busy on reactor.jobs (scope)
     where exclusive and phase in ('waiting', 'ready', 'scheduled', 'parked', 'taken');
 -- The window can't be part of an index, so a job after the window has another key_reuse (insert_rules.sql).
-create unique index jobs_idempotency_key_is_taken on reactor.jobs (job_type, idempotency_key, key_reuse nulls first)
-    nulls not distinct where idempotency_key is not null and phase <> 'cancelled';
-create index jobs_broken_by on reactor.jobs (broken_by) where broken_by is not null;
+-- A cancelled job has released its key. It is in the index too, as one of a kind, so that a query by type and key can
+-- use the index without naming the phase.
+create unique index jobs_idempotency_key_is_taken on reactor.jobs
+    (job_type, idempotency_key, key_reuse nulls first, (case when phase = 'cancelled' then id end))
+    nulls not distinct where idempotency_key is not null;
+create index jobs_broken_by on reactor.jobs (broken_by, id) where broken_by is not null;
 -- What changed since a given transaction, over all pipelines, and what happened since a given time. A B-tree would be
 -- written twice per job, and progress updates would not be HOT.
 create index jobs_changed on reactor.jobs using brin (changed_xid, created_at, finished_at)
