@@ -116,7 +116,8 @@ begin
     setting := set_config('reactor.notify_now', 'on', true);  -- nothing but the commit follows
     -- The worker is alive by the database's clock, and draining is off. And the first kind, if it is the only one that
     -- is ready: most claims need to know no more.
-    select w.pod, exists (select from reactor.freed_scopes), exists (select from reactor.unresolved),
+    select w.pod, exists (select from reactor.freed_scopes),
+        exists (select from reactor.unresolved) or exists (select from reactor.retries),
         exists (select from reactor.queues q where q.paused), exists (select from reactor.limits),
         exists (select from reactor.lines) or exists (select from reactor.arrivals),
         first.queue, first.job_type, first.priority, first.id,
