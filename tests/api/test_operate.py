@@ -4,6 +4,7 @@ from typing import Any
 from uuid import UUID
 
 import httpx
+import pytest
 
 from reactor.database.connection import Connection
 from reactor.lifecycle.claim import claim_one
@@ -102,9 +103,24 @@ async def test_queues_are_paused_and_draining_is_switched(api: httpx.AsyncClient
     assert (bad.status_code, bad.json()["errors"][0]["field"]) == (422, "queue")
 
 
-async def test_limits_are_set_listed_and_removed(api: httpx.AsyncClient, connection: Connection) -> None:
-    key = {"queue": None, "job_type": "charge", "lane": "*"}
-    values = {"max_running": 5, "rate": 100, "period_seconds": 60.0, "burst": None}
+@pytest.mark.parametrize(
+    ("queue", "job_type", "lane", "target"),
+    [
+        (None, "charge", "*", "type=charge lane=*"),
+        ("mail", None, None, "queue=mail"),
+        ("mail", "charge", "customer=17", "queue=mail type=charge lane=customer=17"),
+    ],
+)
+async def test_limits_are_set_listed_and_removed(
+    api: httpx.AsyncClient,
+    connection: Connection,
+    queue: str | None,
+    job_type: str | None,
+    lane: str | None,
+    target: str,
+) -> None:
+    key = {"queue": queue, "job_type": job_type, "lane": lane}
+    values = {"max_running": 5, "rate": 100, "period_seconds": 60.0, "burst": 7}
     for was_set in (False, True):
         done = await api.post("/v1/limits", json=key | values)
         assert done.json() == key | values | {"was_set": was_set}
@@ -115,9 +131,9 @@ async def test_limits_are_set_listed_and_removed(api: httpx.AsyncClient, connect
         assert (await api.post("/v1/limits", json=wrong)).status_code == 422
     notes = await connection.fetch("select what, target from reactor.audit order by id")
     assert [tuple(note) for note in notes] == [
-        ("limit set", "type=charge lane=*"),
-        ("limit set", "type=charge lane=*"),
-        ("limit remove", "type=charge lane=*"),
+        ("limit set", target),
+        ("limit set", target),
+        ("limit remove", target),
     ]
 
 

@@ -325,9 +325,15 @@ async def test_queues_are_paused_listed_and_resumed(reactor: Reactor) -> None:
 async def test_limits_are_set_listed_and_removed_on_the_command_line(reactor: Reactor) -> None:
     assert "no limits" in reactor("limits").stderr
     key = ("--type", "charge", "--lane", "*")
-    assert reactor("limits", "set", *key, "--max-running", "5", "--rate", "9", "--period", "1m").returncode == 0
+    values = ("--max-running", "5", "--rate", "9", "--period", "1m", "--burst", "7")
+    assert reactor("limits", "set", *key, *values).returncode == 0
     (line,) = [line for line in reactor("limits").stdout.splitlines() if "charge" in line]
-    assert line.split()[:9] == ["any", "charge", "*", "0", "5", "9", "per", "1", "min"]
+    assert line.split()[:10] == ["any", "charge", "*", "0", "5", "9", "per", "1", "min", "7"]
+    in_queue = ("--queue", "mail", *key)
+    assert reactor("limits", "set", *in_queue, "--max-running", "1").returncode == 0
+    listed = json.loads(reactor("limits", "--json").stdout)
+    assert [(limit["queue"], limit["max_running"]) for limit in listed] == [("", 5), ("mail", 1)]
+    assert "is removed" in reactor("limits", "remove", *in_queue).stdout
     assert json.loads(reactor("limits", "--json").stdout)[0]["period_seconds"] == 60
     assert "is removed" in reactor("limits", "remove", *key).stdout
     assert "There is no limit" in reactor("limits", "remove", *key).stderr

@@ -77,6 +77,7 @@ async def run(
             fleet.ring()
 
         await connection.add_listener("reactor_jobs", ring)
+        await connection.add_listener("reactor_places", lambda *_: fleet.ring())
         streams = tasks.create_task(feed.run())
         for n in range(_WORKERS):
             tasks.create_task(fleet.keep_alive(n))
