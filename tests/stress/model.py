@@ -71,8 +71,8 @@ class Model:
         self.finished: set[int] = set()
         self.held: set[int] = set()
         """Jobs that workers hold."""
-        self.claims: list[JobHistory] = []
-        """Those of the last snapshot."""
+        self.claims: list[Entry] = []
+        """Those that the last snapshot showed first, in their order."""
         self.applied = 0
         """The number of changes so far."""
         self.latest: deque[Entry] = deque(maxlen=20)
@@ -94,6 +94,7 @@ class Model:
         for edge in edges:
             new_edges.setdefault(edge.job_id, []).append(Need(edge.depends_on, _MET[edge.needs]))
         claimed: list[JobHistory] = []
+        self.claims = []
         for entry in entries:
             self.applied += 1
             self.latest.append(entry)
@@ -113,6 +114,7 @@ class Model:
                 if self._change(job, entry):
                     job.claim, job.claim_seen_at, job.counted_at = entry, seen_at, math.inf
                     claimed.append(job)
+                    self.claims.append(entry)
                 if entry.counted:
                     job.counted_at = min(job.counted_at, seen_at)
         for job_id, needs in new_edges.items():
@@ -120,7 +122,6 @@ class Model:
                 if need.depends_on in self.jobs:
                     self.jobs[need.depends_on].dependants.add(job_id)
         # After all entries: the end of the other job has been committed before, but may be written later in the list.
-        self.claims = claimed
         for job in claimed:
             self._check_needs(job)
         return list(ready.values())
