@@ -120,10 +120,10 @@ class Limits:
         self._exact_at = exact_at
 
     def check(self, model: Model) -> None:
-        for job in model.claims:
-            assert job.claim is not None
-            job.has_place = self._must_have_place(job.claim)
-            self._check_rates(job.claim)
+        for claim in model.claims:
+            self._check_rates(claim)
+            if claim.id in model.jobs:  # else it was pruned since
+                model.jobs[claim.id].has_place = self._must_have_place(claim)
         if not self._changes:
             return
         counted: dict[Key, list[JobHistory]] = {}

@@ -26,8 +26,6 @@ _PATHS = {
 _MET = {"completed": frozenset({"completed"}), "finished": TERMINAL}
 
 _KEPT = 100_000
-_VISIBLE_SECONDS = 0.5
-"""A job that became ready this long before a claim was there when the claim began."""
 
 
 @dataclass(slots=True)
@@ -45,7 +43,7 @@ class JobHistory:
     now: Entry
     inserted_xid: int
     ready_at: float
-    """Since when it has been pending and due, parked or not."""
+    """Since when it has been pending and due, parked or not: when a snapshot first showed it."""
     reached: dict[str, int] = field(default_factory=dict)
     """The latest entry at which it reached each terminal state."""
     needs: list[Need] = field(default_factory=list)
@@ -71,8 +69,8 @@ class Model:
         self.finished: set[int] = set()
         self.held: set[int] = set()
         """Jobs that workers hold."""
-        self.claims: list[JobHistory] = []
-        """Those of the last snapshot."""
+        self.claims: list[Entry] = []
+        """Those that the last snapshot showed first, in their order."""
         self.applied = 0
         """The number of changes so far."""
         self.latest: deque[Entry] = deque(maxlen=20)
@@ -81,8 +79,8 @@ class Model:
         self._pruned: dict[int, dict[str, int]] = {}
         """The terminal states that pruned jobs had reached: their dependants may live on."""
         self._of_scope: dict[str, set[int]] = {}
-        self._suspects: list[tuple[Entry, JobHistory, Entry]] = []
-        """Claims, each with an older job that was ready, as it was then."""
+        self._suspects: list[tuple[Entry, JobHistory, Entry, float]] = []
+        """Claims, each with an older job that was ready, as it was then, and for how many seconds."""
 
     def apply(self, entries: Iterable[Entry], edges: Iterable[Edge], seen_at: float) -> list[Entry]:
         """Everything that one snapshot shows and the one before did not. Returns the jobs that became ready.
@@ -94,6 +92,7 @@ class Model:
         for edge in edges:
             new_edges.setdefault(edge.job_id, []).append(Need(edge.depends_on, _MET[edge.needs]))
         claimed: list[JobHistory] = []
+        self.claims = []
         for entry in entries:
             self.applied += 1
             self.latest.append(entry)
@@ -104,15 +103,16 @@ class Model:
             if entry.op == "D":
                 self._remove(entry)
             elif entry.op == "I":
-                self._add(entry, new_edges.get(entry.id, []))
+                self._add(entry, new_edges.get(entry.id, []), seen_at)
             else:
                 job = self.jobs.get(entry.id)
                 if job is None:
                     self._report.violation("journal", f"job {entry.id} changed before it was inserted")
                     continue
-                if self._change(job, entry):
+                if self._change(job, entry, seen_at):
                     job.claim, job.claim_seen_at, job.counted_at = entry, seen_at, math.inf
                     claimed.append(job)
+                    self.claims.append(entry)
                 if entry.counted:
                     job.counted_at = min(job.counted_at, seen_at)
         for job_id, needs in new_edges.items():
@@ -120,15 +120,14 @@ class Model:
                 if need.depends_on in self.jobs:
                     self.jobs[need.depends_on].dependants.add(job_id)
         # After all entries: the end of the other job has been committed before, but may be written later in the list.
-        self.claims = claimed
         for job in claimed:
             self._check_needs(job)
         return list(ready.values())
 
-    def _add(self, entry: Entry, needs: list[Need]) -> None:
+    def _add(self, entry: Entry, needs: list[Need], seen_at: float) -> None:
         if entry.state != "pending":
             self._report.violation("path", f"job {entry.id} was inserted as {entry.state}")
-        self.jobs[entry.id] = JobHistory(entry, entry.xid, entry.at, needs=needs)
+        self.jobs[entry.id] = JobHistory(entry, entry.xid, seen_at, needs=needs)
         self.unfinished.add(entry.id)
         if entry.scope is not None:
             self._of_scope.setdefault(entry.scope, set()).add(entry.id)
@@ -147,7 +146,7 @@ class Model:
         if job.now.scope is not None:
             self._of_scope[job.now.scope].discard(entry.id)
 
-    def _change(self, job: JobHistory, new: Entry) -> bool:
+    def _change(self, job: JobHistory, new: Entry, seen_at: float) -> bool:
         """Returns whether it was claimed."""
         old, job.now = job.now, new
         if new.state not in _PATHS[old.state] and not (
@@ -175,7 +174,7 @@ class Model:
             self.unfinished.add(new.id)
         was_ready = old.state == "pending" and old.is_due
         if new.state == "pending" and new.is_due and not was_ready:
-            job.ready_at = new.at
+            job.ready_at = seen_at
         return is_claim
 
     def _check_claim(self, old: Entry, new: Entry) -> None:
@@ -225,22 +224,22 @@ class Model:
                 now.state == "pending"
                 and now.is_due
                 and (now.queue, now.job_type, now.priority) == (claim.queue, claim.job_type, claim.priority)
-                and other.ready_at < claim.at - _VISIBLE_SECONDS
+                and other.ready_at < claim.began_at
                 # Transactions that connect or restart dependants lock its row, and claims pass it by.
                 and not other.dependants
             ):
-                self._suspects.append((claim, other, now))
+                self._suspects.append((claim, other, now, claim.began_at - other.ready_at))
                 return
 
     def _confirm_order(self) -> None:
         """A job that is being cancelled is locked, and claims pass it by."""
-        for claim, other, then in self._suspects:
+        for claim, other, then, ready_seconds in self._suspects:
             if other.now.state != "cancelled":
                 self._report.violation(
                     "order",
                     f"job {claim.id} of scope {claim.scope} ran before job {then.id}, which was ready for "
-                    f"{claim.at - other.ready_at:.1f} s, and {'parked' if then.parked else 'not parked'} for "
-                    f"{claim.at - then.at:.3f} s",
+                    f"{ready_seconds:.1f} s, and {'parked' if then.parked else 'not parked'} for "
+                    f"{claim.at - then.at:.3f} s: {claim} {then}",
                 )
         self._suspects.clear()
 
