@@ -333,6 +333,20 @@ async def test_a_job_that_ran_again_meanwhile_is_not_started_a_second_time(
     assert await count(connection, "pending") == MANY - 1
 
 
+async def test_a_retry_waits_for_the_end_of_its_job(connection: Connection, worker: Worker, database: str) -> None:
+    [made] = await submit_many(connection, [NewJob(job_type="work")])
+    assert (job := await claim_one(connection, worker, made.id))
+    async with connect(database, name="pod") as pod:
+        transaction = pod.transaction()
+        await transaction.start()
+        await settle(pod, [Ending(job.id, job.attempt_id, Failed("x"))])
+        retrying = asyncio.create_task(retry(connection, job.id))
+        await until(lambda: pod.fetchval("select exists (select from pg_locks where not granted)"))
+        await transaction.commit()
+        assert await retrying == [job.id]
+    assert await states(connection, job.id) == ["pending"]
+
+
 async def test_a_second_retry_of_the_same_jobs_starts_none_twice(connection: Connection, worker: Worker) -> None:
     ids = await fail_jobs(connection, MANY)
     await retry(connection, *ids)

@@ -67,9 +67,9 @@ begin
 end
 $$;
 
--- Suspends those of these jobs that ended before the retry was accepted. The first transaction of a retry waits for
--- their locks, and is refused if the scope of an exclusive one is taken. Later ones leave such a job as it is.
--- `put_off`: the jobs that other transactions have locked.
+-- Suspends those of these jobs that have ended. The first transaction of a retry waits for their locks, and is refused
+-- if the scope of an exclusive one is taken. Later ones leave such a job as it is, and those that ended after the retry
+-- was accepted: they have run again. `put_off`: the jobs that other transactions have locked.
 create or replace function reactor.start_over(
     ids bigint[], accepted_at timestamptz, is_first boolean, out suspended bigint[], out put_off bigint[])
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
@@ -90,7 +90,7 @@ begin
     suspended := array(
         select j.id from reactor.jobs j
         where j.id = any (ids) and j.state in ('completed', 'partial', 'failed', 'cancelled')
-            and (j.finished_at is null or j.finished_at <= start_over.accepted_at)
+            and (is_first or j.finished_at is null or j.finished_at <= start_over.accepted_at)
         order by j.id);
     if not is_first then
         suspended := array(select h.id from unnest(suspended) h (id)
