@@ -339,9 +339,10 @@ async def test_a_retry_waits_for_the_end_of_its_job(connection: Connection, work
     async with connect(database, name="pod") as pod:
         transaction = pod.transaction()
         await transaction.start()
-        await settle(pod, [Ending(job.id, job.attempt_id, Failed("x"))])
+        await pod.execute("select from reactor.jobs where id = $1 for no key update", job.id)
         retrying = asyncio.create_task(retry(connection, job.id))
         await until(lambda: pod.fetchval("select exists (select from pg_locks where not granted)"))
+        await settle(pod, [Ending(job.id, job.attempt_id, Failed("x"))])
         await transaction.commit()
         assert await retrying == [job.id]
     assert await states(connection, job.id) == ["pending"]
