@@ -276,7 +276,7 @@ async def test_a_transaction_does_not_wait_for_another_that_continues(connection
 
 
 async def test_jobs_that_are_cancelled_meanwhile_are_not_started(connection: Connection, worker: Worker) -> None:
-    """One that is held, and one that was not started over yet."""
+    """One that is suspended, and one that was not started over yet."""
     ids = await fail_jobs(connection, MANY)
     await retry(connection, *ids)
     cancelled = await connection.fetch(statements.CANCEL, [ids[0], ids[-1]], "no")
@@ -310,7 +310,10 @@ async def test_a_cancelled_job_restores_no_more_dependants(connection: Connectio
     await resolve_all(connection)
     await retry(connection, first)
     await connection.fetch(statements.CANCEL, [first], "no")
-    await resolve_all(connection)
+    pause: float | None = 0.0
+    while pause == 0:
+        pause = await connection.fetchval("select next_in_seconds from reactor.retry_more(1000)")
+        assert await count(connection, "waiting") == 0
     assert await count(connection, "cancelled") == MANY + 1
     assert await begun(connection) == 0
     await retry(connection, first)
@@ -328,6 +331,21 @@ async def test_a_job_that_ran_again_meanwhile_is_not_started_a_second_time(
     await retry_all(connection)
     assert await states(connection, ids[-1]) == ["failed"]
     assert await count(connection, "pending") == MANY - 1
+
+
+async def test_a_retry_waits_for_the_end_of_its_job(connection: Connection, worker: Worker, database: str) -> None:
+    [made] = await submit_many(connection, [NewJob(job_type="work")])
+    assert (job := await claim_one(connection, worker, made.id))
+    async with connect(database, name="pod") as pod:
+        transaction = pod.transaction()
+        await transaction.start()
+        await pod.execute("select from reactor.jobs where id = $1 for no key update", job.id)
+        retrying = asyncio.create_task(retry(connection, job.id))
+        await until(lambda: pod.fetchval("select exists (select from pg_locks where not granted)"))
+        await settle(pod, [Ending(job.id, job.attempt_id, Failed("x"))])
+        await transaction.commit()
+        assert await retrying == [job.id]
+    assert await states(connection, job.id) == ["pending"]
 
 
 async def test_a_second_retry_of_the_same_jobs_starts_none_twice(connection: Connection, worker: Worker) -> None:
@@ -457,7 +475,7 @@ async def test_a_job_with_very_many_dependencies_locks_none_of_them(
 async def test_a_predecessor_that_ends_while_its_dependant_is_released_is_not_missed(
     connection: Connection, worker: Worker, database: str
 ) -> None:
-    """One that is held needs one that is running, and both transactions write at the same moment."""
+    """One that is suspended needs one that is running, and both transactions write at the same moment."""
     for round_number in range(20):
         async with connection.transaction():
             running, failed, waits = [j.id for j in await submit_many(connection, [NewJob(job_type="work")] * 3)]

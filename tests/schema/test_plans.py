@@ -65,7 +65,8 @@ async def test_a_job_is_found_by_its_type_and_key_in_an_index(connection: Connec
     """Also one that was cancelled, and by a producer, whose policy must not prevent it."""
     await connection.execute(
         "grant reactor_producer to current_user;"
-        "insert into reactor.jobs (job_type, idempotency_key) select 'work', 'key ' || n from generate_series(1, 5000) n"
+        "insert into reactor.jobs (job_type, idempotency_key)"
+        " select 'work', 'key ' || n from generate_series(1, 5000) n"
     )
     await connection.execute("update reactor.jobs set state = 'cancelled' where id % 2 = 0")
     await connection.execute("vacuum analyze reactor.jobs")

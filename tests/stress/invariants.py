@@ -70,7 +70,7 @@ INVARIANTS = (
         "  and finished_at is null and run_after is null and not parked"
         " when 'pending' then attempt_id is null and finished_at is null and waiting_on <= 0"
         " when 'waiting' then attempt_id is null and finished_at is null and not parked"
-        # A retry that is not done yet holds some.
+        # A retry that is not done yet has suspended some.
         "  and (waiting_on > 0 or exists (select from reactor.retries))"
         " else finished_at is not null and not parked end",
     ),

@@ -54,7 +54,8 @@ grant execute on function
     reactor.lock_jobs, reactor.lock_predecessors, reactor.recompute_dependencies, reactor.resolve_ended,
     reactor.resolve_edges, reactor.resolve_dependencies, reactor.resolve_more, reactor.is_needed,
     reactor.cancel, reactor.retry, reactor.retry_more, reactor.start_over, reactor.restore_dependants,
-    reactor.release_held, reactor.hold_jobs, reactor.find_refused, reactor.forget_unresolved, reactor.add_retry_parts,
+    reactor.release_suspended, reactor.suspend_jobs, reactor.find_refused, reactor.forget_unresolved,
+    reactor.add_retry_parts,
     reactor.expire_workers, reactor.sweep, reactor.repair_waiting,
     reactor.prune, reactor.prune_part, reactor.prune_whole, reactor.remove_jobs, reactor.last_ended,
     reactor.is_prunable, reactor.create_archive_partition

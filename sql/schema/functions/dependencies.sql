@@ -169,7 +169,7 @@ begin
             phase = case when j.waiting_on - m.n > 0 then 'waiting'
                 else reactor.phase('pending', j.run_after, j.parked, j.job_type, j.exclusive) end
         from met m
-        -- A retry holds those with waiting_on = 0, and counts what they wait for when it releases them.
+        -- A retry has suspended those with waiting_on = 0, and counts what they wait for when it releases them.
         where j.id = m.id and j.state = 'waiting' and j.waiting_on > 0;
     end if;
 end

@@ -7,7 +7,7 @@ begin
     select array_agg(x.id) into ids from (
         select j.id from reactor.jobs j
         where j.state = 'waiting'
-            -- A retry holds those with waiting_on = 0.
+            -- A retry has suspended those with waiting_on = 0.
             and (j.waiting_on > 0 or not exists (select from reactor.retries))
             and not exists (
             select from reactor.dependencies d join reactor.jobs p on p.id = d.depends_on

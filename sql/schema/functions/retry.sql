@@ -5,10 +5,10 @@
 -- the same transaction; its caller and the pods continue with them. So that no job of a large retry runs before the
 -- others are there, there are three stages, each of them done with before the next one begins:
 --
---   start    the named jobs are held: they are waiting, with waiting_on = 0, and no end of another job releases them;
+--   start    the named jobs are suspended: waiting, with waiting_on = 0, so that no end of another job releases them;
 --   restore  so are the jobs that were cancelled because of them, level by level;
 --   release  each of them becomes pending or waiting, or is cancelled again, by what its predecessors are now. The last
---            that were held come first: their predecessors are held until then.
+--            that were suspended come first: their predecessors are suspended until then.
 --
 -- So at each moment a job has not started over yet and is as it was, or it is unfinished, and so is its pipeline.
 --
@@ -26,8 +26,8 @@ begin
 end
 $$;
 
--- Starts finished jobs over, which the caller has locked, and holds them.
-create or replace function reactor.hold_jobs(ids bigint[]) returns void
+-- Starts finished jobs over, which the caller has locked, and suspends them.
+create or replace function reactor.suspend_jobs(ids bigint[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
 begin
     insert into reactor.attempts (job_id, attempt_id, number, pod, started_at, ended_at, outcome, error)
@@ -67,11 +67,11 @@ begin
 end
 $$;
 
--- Holds those of these jobs that ended before the retry was accepted. The first transaction of a retry waits for their
--- locks, and is refused if the scope of an exclusive one is taken. Later ones leave such a job as it is. `put_off`: the
--- jobs that other transactions have locked.
+-- Suspends those of these jobs that have ended. The first transaction of a retry waits for their locks, and is refused
+-- if the scope of an exclusive one is taken. Later ones leave such a job as it is, and those that ended after the retry
+-- was accepted: they have run again. `put_off`: the jobs that other transactions have locked.
 create or replace function reactor.start_over(
-    ids bigint[], accepted_at timestamptz, is_first boolean, out held bigint[], out put_off bigint[])
+    ids bigint[], accepted_at timestamptz, is_first boolean, out suspended bigint[], out put_off bigint[])
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
 begin
     put_off := '{}';
@@ -87,28 +87,28 @@ begin
         from ours o;
     end if;
     -- A new statement, which sees them as they are now.
-    held := array(
+    suspended := array(
         select j.id from reactor.jobs j
         where j.id = any (ids) and j.state in ('completed', 'partial', 'failed', 'cancelled')
-            and (j.finished_at is null or j.finished_at <= start_over.accepted_at)
+            and (is_first or j.finished_at is null or j.finished_at <= start_over.accepted_at)
         order by j.id);
     if not is_first then
-        held := array(select h.id from unnest(held) h (id)
-            where h.id not in (select unnest(reactor.find_refused(held))) order by h.id);
+        suspended := array(select h.id from unnest(suspended) h (id)
+            where h.id not in (select unnest(reactor.find_refused(suspended))) order by h.id);
     end if;
-    if cardinality(held) > 0 then
-        perform reactor.forget_unresolved(held);
-        perform reactor.hold_jobs(held);
+    if cardinality(suspended) > 0 then
+        perform reactor.forget_unresolved(suspended);
+        perform reactor.suspend_jobs(suspended);
     end if;
 end
 $$;
 
--- Holds up to `batch` jobs that were cancelled because of the held jobs `causes`, those that were cancelled because of
--- these, and so on. Returns what remains: the jobs that broke others, and of each the id after which to continue. Those
--- that it has held are among them if, after they were locked, they have broken others: a producer or a large end may
--- have added some meanwhile. `is_put_off`: other transactions have locked some.
+-- Suspends up to `batch` jobs that were cancelled because of the suspended jobs `causes`, those that were cancelled
+-- because of these, and so on. Returns what remains: the jobs that broke others, and of each the id after which to
+-- continue. Those that it has suspended are among them if, after they were locked, they have broken others: a
+-- producer or a large end may have added some meanwhile. `is_put_off`: other transactions have locked some.
 create or replace function reactor.restore_dependants(
-    inout causes bigint[], inout after_ids bigint[], batch int, out held bigint[], out is_put_off boolean)
+    inout causes bigint[], inout after_ids bigint[], batch int, out suspended bigint[], out is_put_off boolean)
 -- Plans that were made while the tables were small must not read all of them later.
 language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan set jit = off
     set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off as $$
@@ -118,10 +118,10 @@ declare
     found_ids bigint[];
     ours bigint[];
 begin
-    held := '{}';
+    suspended := '{}';
     is_put_off := false;
     loop
-        room := batch - cardinality(held);
+        room := batch - cardinality(suspended);
         -- One that was cancelled meanwhile restores nothing. (A comparison of rows can only use jobs_broken_by.)
         select coalesce(array_agg(r.id order by r.n), '{}'), coalesce(array_agg(r.after_id order by r.n), '{}')
         into causes, after_ids
@@ -164,8 +164,8 @@ begin
             where o.id not in (select unnest(reactor.find_refused(ours))) order by o.id);
         if cardinality(ours) > 0 then
             perform reactor.forget_unresolved(ours);
-            perform reactor.hold_jobs(ours);
-            held := held || ours;
+            perform reactor.suspend_jobs(ours);
+            suspended := suspended || ours;
         end if;
         -- The next search begins behind what was found, or before the first that was locked.
         select array_agg(c.id), array_agg(c.after_id) into causes, after_ids
@@ -186,10 +186,10 @@ begin
 end
 $$;
 
--- Sets the states of held jobs. In the first transaction of a retry no other transaction knows that they are waiting,
--- so all that they depend on is locked. Later the end of a predecessor waits for the job's own lock. `put_off`: jobs
--- that other transactions have locked.
-create or replace function reactor.release_held(
+-- Sets the states of suspended jobs. In the first transaction of a retry no other transaction knows that they are
+-- waiting, so all that they depend on is locked. Later the end of a predecessor waits for the job's own lock.
+-- `put_off`: jobs that other transactions have locked.
+create or replace function reactor.release_suspended(
     ids bigint[], is_first boolean, out released bigint[], out put_off bigint[])
 language plpgsql set search_path = pg_catalog, pg_temp
     set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
@@ -252,8 +252,8 @@ begin
 end
 $$;
 
--- Starts a new run of finished jobs, up to 1,000 with their dependants. If there are more, these are held, and the rest
--- is left in reactor.retries: a caller may continue with reactor.retry_more, and pods do.
+-- Starts a new run of finished jobs, up to 1,000 with their dependants. If there are more, these are suspended, and
+-- the rest is left in reactor.retries: a caller may continue with reactor.retry_more, and pods do.
 create or replace function reactor.retry(ids bigint[]) returns table (id bigint, state text)
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
 #variable_conflict use_column
@@ -264,7 +264,7 @@ declare
     refused bigint[];
     known bigint[];
     is_whole boolean;
-    held bigint[];
+    suspended bigint[];
     restored bigint[] := '{}';
     causes bigint[];
     after_ids bigint[];
@@ -301,15 +301,16 @@ begin
         end if;
         perform from reactor.jobs j where j.id = any (known) order by j.id for no key update;
     end if;
-    held := (reactor.start_over(named[:batch], accepted, true)).held;
-    causes := held;
-    after_ids := array_fill(0::bigint, array[cardinality(held)]);
+    suspended := (reactor.start_over(named[:batch], accepted, true)).suspended;
+    causes := suspended;
+    after_ids := array_fill(0::bigint, array[cardinality(suspended)]);
     if cardinality(named) <= batch then
-        select r.causes, r.after_ids, r.held into causes, after_ids, restored
-        from reactor.restore_dependants(causes, after_ids, batch - cardinality(held)) r;
+        select r.causes, r.after_ids, r.suspended into causes, after_ids, restored
+        from reactor.restore_dependants(causes, after_ids, batch - cardinality(suspended)) r;
         if is_whole and cardinality(causes) = 0 then
-            perform reactor.release_held(held || restored, true);
-            return query select j.id, j.state from reactor.jobs j where j.id = any (held || restored) order by j.id;
+            perform reactor.release_suspended(suspended || restored, true);
+            return query
+                select j.id, j.state from reactor.jobs j where j.id = any (suspended || restored) order by j.id;
             return;
         end if;
     end if;
@@ -317,9 +318,9 @@ begin
     insert into reactor.retries (accepted_at) values (accepted) returning reactor.retries.id into retry_id;
     perform reactor.add_retry_parts(retry_id, 'start', 0, named[batch + 1:], null);
     perform reactor.add_retry_parts(retry_id, 'restore', 0, causes, after_ids);
-    perform reactor.add_retry_parts(retry_id, 'release', 0, held || restored, null);
+    perform reactor.add_retry_parts(retry_id, 'release', 0, suspended || restored, null);
     perform reactor.notify_jobs();  -- the next claim of a pod continues
-    return query select j.id, j.state from reactor.jobs j where j.id = any (held || restored) order by j.id;
+    return query select j.id, j.state from reactor.jobs j where j.id = any (suspended || restored) order by j.id;
 end
 $$;
 comment on function reactor.retry is
@@ -349,7 +350,7 @@ declare
     retry reactor.retries;
     part reactor.retry_parts;
     room int := batch;
-    held bigint[];
+    suspended bigint[];
     released bigint[] := '{}';
     put_off bigint[];
     is_put_off boolean := false;
@@ -373,24 +374,25 @@ begin
                 exit when is_done;
                 delete from reactor.retry_parts p where p.id = part.id;
                 if part.todo = 'restore' then
-                    select r.causes, r.after_ids, r.held, r.is_put_off into part.ids, part.after_ids, held, is_put_off
+                    select r.causes, r.after_ids, r.suspended, r.is_put_off
+                    into part.ids, part.after_ids, suspended, is_put_off
                     from reactor.restore_dependants(part.ids, part.after_ids, room) r;
                     perform reactor.add_retry_parts(
                         retry.id, 'restore', part.tries + is_put_off::int, part.ids, part.after_ids);
-                    perform reactor.add_retry_parts(retry.id, 'release', 0, held, null);
-                    room := room - cardinality(held);
+                    perform reactor.add_retry_parts(retry.id, 'release', 0, suspended, null);
+                    room := room - cardinality(suspended);
                     continue;
                 end if;
                 if part.todo = 'start' then
-                    select r.held, r.put_off into held, put_off
+                    select r.suspended, r.put_off into suspended, put_off
                     from reactor.start_over(part.ids[:room], retry.accepted_at, false) r;
                     perform reactor.add_retry_parts(
-                        retry.id, 'restore', 0, held, array_fill(0::bigint, array[cardinality(held)]));
-                    perform reactor.add_retry_parts(retry.id, 'release', 0, held, null);
+                        retry.id, 'restore', 0, suspended, array_fill(0::bigint, array[cardinality(suspended)]));
+                    perform reactor.add_retry_parts(retry.id, 'release', 0, suspended, null);
                 else
-                    select r.released, r.put_off into held, put_off
-                    from reactor.release_held(part.ids[:room], false) r;
-                    released := released || held;
+                    select r.released, r.put_off into suspended, put_off
+                    from reactor.release_suspended(part.ids[:room], false) r;
+                    released := released || suspended;
                 end if;
                 perform reactor.add_retry_parts(retry.id, part.todo, part.tries, part.ids[room + 1:], null);
                 perform reactor.add_retry_parts(retry.id, part.todo, part.tries + 1, put_off, null);

@@ -23,7 +23,7 @@ create table reactor.retry_parts (
 comment on table reactor.retry_parts is 'engine only: what is left to do of reactor.retries, in this order';
 comment on column reactor.retry_parts.todo is
     'start: these jobs have to start over; restore: jobs that they broke, too; release: those that were started over '
-    'are held until the others are';
+    'are suspended until the others are';
 comment on column reactor.retry_parts.tries is 'how often it was put off because other transactions had locked jobs';
 comment on column reactor.retry_parts.after_ids is
     'restore: of each job, those that it broke with an id greater than this';

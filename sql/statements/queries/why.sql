@@ -29,7 +29,7 @@ select
     j.worker_id is not null as is_held,
     coalesce(w.ended_at is null and w.lease_until > clock_timestamp(), false) as worker_is_alive,
     extract(epoch from w.lease_until - clock_timestamp())::float8 as lease_seconds,
-    -- A large retry holds it.
+    -- A large retry has suspended it.
     j.state = 'waiting' and j.waiting_on = 0 and exists (select from reactor.retries) as is_being_retried,
     (select count(*)::int from needed) as needed_count,
     array(select jsonb_build_object('id', n.id, 'job_type', n.job_type, 'state', n.state, 'needs', n.needs)::text
