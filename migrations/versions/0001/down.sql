@@ -5,7 +5,7 @@ drop view reactor.limit_rules, reactor.held_jobs, reactor.new_jobs, reactor.job_
 -- Policies and rules for new jobs refer to the table, and the table's triggers to the rules.
 drop trigger before_insert on reactor.jobs;
 drop policy leave_out_the_id_of_a_job_or_write_default on reactor.jobs;
-drop function reactor.before_insert, reactor.complete, reactor.check_job, reactor.is_plain, reactor.is_complete,
+drop function reactor.before_insert, reactor.complete, reactor.check_job, reactor.is_plain,
     reactor.may_write_engine_columns;
 drop table
     reactor.wakeups, reactor.audit, reactor.archive, reactor.schedules, reactor.claims, reactor.freed_scopes,

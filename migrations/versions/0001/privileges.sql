@@ -10,7 +10,7 @@ grant execute on function
     reactor.check_key, reactor.is_priority, reactor.check_priority, reactor.is_max_attempts,
     reactor.check_max_attempts, reactor.is_timeout, reactor.check_timeout, reactor.are_tags, reactor.check_tags,
     reactor.is_valid, reactor.check_job, reactor.may_write_engine_columns,
-    reactor.phase, reactor.is_plain, reactor.is_complete, reactor.complete, reactor.unless_past, reactor.next_key_reuse,
+    reactor.phase, reactor.is_plain, reactor.complete, reactor.unless_past, reactor.next_key_reuse,
     reactor.time_ordered_uuid, reactor.sees_job, reactor.is_lane, reactor.check_lane, reactor.is_ready, reactor.arrive
     to reactor_producer, reactor_worker;
 -- For currval and lastval, by which some drivers ask for the id of an inserted row.
