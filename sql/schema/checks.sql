@@ -35,7 +35,7 @@ return case
 -- entry (2,700 bytes).
 create or replace function reactor.is_name(value text) returns boolean
 language sql immutable
-return value is null or octet_length(value) between 1 and 200 and value !~ '[[:cntrl:]]|^\s|\s$';
+return value is null or octet_length(value) <= 200 and value !~ '[[:cntrl:]]|^\s|\s$|^$';
 
 create or replace function reactor.check_name(value text) returns boolean
 language sql volatile
@@ -45,7 +45,7 @@ return case when reactor.is_name(value) then true
 
 create or replace function reactor.is_key(value text) returns boolean
 language sql immutable
-return value is null or octet_length(value) between 1 and 1000 and value !~ '[[:cntrl:]]';
+return value is null or octet_length(value) <= 1000 and value !~ '[[:cntrl:]]|^$';
 
 create or replace function reactor.check_key(value text) returns boolean
 language sql volatile
@@ -56,7 +56,7 @@ return case when reactor.is_key(value) then true
 -- In reactor.limits, * means each lane.
 create or replace function reactor.is_lane(value text) returns boolean
 language sql immutable
-return value is null or octet_length(value) between 1 and 1000 and value !~ '[[:cntrl:]]' and value <> '*';
+return value is null or octet_length(value) <= 1000 and value !~ '[[:cntrl:]]|^$' and value <> '*';
 
 create or replace function reactor.check_lane(value text) returns boolean
 language sql volatile

@@ -312,6 +312,15 @@ async def test_a_clock_that_was_set_back_does_not_suppress_notifications(databas
         assert "reactor_jobs" in await listener.notified()
 
 
+async def test_a_notification_by_an_unknown_transaction_does_not_count(database: str, connection: Connection) -> None:
+    """After a failover, the last notification may be by a transaction that this server has not started yet."""
+    async with listening(database) as listener:
+        await connection.execute("select setval('reactor.jobs_notified_by', txid_current() + 1000000)")
+        await pretend_that_it_was_just_now(connection)
+        await connection.execute(INSERT)
+        assert await listener.notified() == ["reactor_jobs"]
+
+
 @pytest.mark.parametrize("table", ["jobs", "steps"])
 async def test_changed_is_maintained_for_every_writer(connection: Connection, table: str) -> None:
     await connection.execute("insert into reactor.jobs (job_type) values ('a')")

@@ -180,6 +180,9 @@ ENGINE_COLUMNS = {
     "waiting_on": "7",
     "is_current": "true",
     "parked": "true",
+    "holds_scope": "true",
+    "counted": "true",
+    "phase": "'taken'",
     "parent_id": "1",
     "attempt_id": "gen_random_uuid()",
     "worker_id": "gen_random_uuid()",
@@ -232,6 +235,18 @@ async def test_null_takes_the_default_of_every_column(connection: Connection) ->
         different = {name for name, value in row.items() if value != plain[name]}
         assert different <= {"id", "pipeline_id", "created_at", "created_by", "changed_xid", "inserted_xid"}
         assert not [name for name in different if row[name] is None]
+
+
+@pytest.mark.parametrize("column", ["pipeline_id", "queue", "priority", "exclusive", "tags", "payload"])
+async def test_null_takes_the_default_also_in_a_row_with_options(connection: Connection, column: str) -> None:
+    options = {"queue": "'q'", "priority": "5", "tags": "'{t}'"} | {column: "null"}
+    plain = await connection.fetchval(f"insert into reactor.jobs (job_type) values ('a') returning {column}")
+    written = await connection.fetchval(
+        f"insert into reactor.jobs (job_type, {', '.join(options)}) values ('a', {', '.join(options.values())}) "
+        f"returning {column}"
+    )
+    assert written is not None
+    assert written == plain or column == "pipeline_id"
 
 
 async def test_a_producer_can_not_choose_the_id_of_a_job(connection: Connection) -> None:

@@ -41,6 +41,8 @@ $$;
 -- complete, because it lacks a default or has something else in a column of the engine. (Short ways first: an
 -- identifier needs no regular expression, which takes longer than all the rest; and 100 bytes hold at most six numbers
 -- of 131,072 digits, the largest that there are.)
+-- Every transaction compiles the expression again, which takes longer than its evaluation. So it has as few functions
+-- and operators as possible: NULL where a default belongs makes it NULL, or false, without a test of its own.
 create or replace function reactor.is_plain(
     changed_xid bigint, inserted_xid bigint, created_by text, created_at timestamptz, pipeline_id uuid, state text,
     attempts int, children int, waiting_on int, is_current boolean, parked boolean, holds_scope boolean, phase text,
@@ -51,20 +53,19 @@ create or replace function reactor.is_plain(
     exclusive boolean, idempotency_key text, run_after timestamptz, lane text, counted boolean)
     returns boolean
 language sql volatile
-return case when num_nulls(pipeline_id, parked, holds_scope, counted, is_current, queue, priority, exclusive, tags,
-        payload) = 0
-    and num_nonnulls(attempt_id, worker_id, locked_by, locked_at, started_at, finished_at, broken_by, quota, progress,
-        status_message, result, error) = 0
+return case when num_nonnulls(attempt_id, worker_id, locked_by, locked_at, started_at, finished_at, broken_by, quota,
+        progress, status_message, result, error) = 0
+    and pipeline_id is not null
     and state = 'pending' and phase = 'ready' and attempts = 0 and children = 0 and waiting_on = 0
     and not (is_current or parked or holds_scope or counted)
     and changed_xid = txid_current() and inserted_xid = changed_xid
-    and created_at >= transaction_timestamp() and created_at <= clock_timestamp()
-    and (created_by = current_user::text and parent_id is null or reactor.may_write_engine_columns())
+    and created_at >= current_timestamp and created_at <= clock_timestamp()
+    and (created_by = current_user and parent_id is null or reactor.may_write_engine_columns())
     then num_nonnulls(max_attempts, timeout_seconds, scope, lane, idempotency_key, run_after) = 0
-        and queue = 'default' and priority = 0 and not exclusive and cardinality(tags) = 0
-        and octet_length(job_type) between 1 and 200
-        and (job_type = quote_ident(job_type) or job_type !~ '[[:cntrl:]]|^\s|\s$')
-        and jsonb_typeof(payload) = 'object'
+        and queue = 'default' and priority = 0 and not exclusive and tags = '{}'
+        and octet_length(job_type) <= 200
+        and (job_type = quote_ident(job_type) or job_type !~ '[[:cntrl:]]|^\s|\s$|^$')
+        and payload @> '{}'
         and (pg_column_size(payload) <= 100 and pg_column_compression(payload) is null
             or octet_length(payload::text) <= 1000000)
     end;
@@ -165,8 +166,10 @@ end
 $$;
 comment on function reactor.arrive is 'Announces that a job of this line is ready (functions/limits.sql).';
 
+-- Stable, although functions that it calls write rows: a volatile one takes a snapshot for every expression. Those
+-- functions are volatile themselves, and see what rows before this one wrote.
 create or replace function reactor.before_insert() returns trigger
-language plpgsql as $$
+language plpgsql stable as $$
 declare
     is_plain boolean := reactor.is_plain(new.changed_xid, new.inserted_xid, new.created_by, new.created_at,
         new.pipeline_id, new.state, new.attempts, new.children, new.waiting_on, new.is_current, new.parked,
@@ -179,7 +182,9 @@ begin
     if is_plain then
         return new;
     end if;
-    if is_plain is null then
+    if is_plain is null or new.queue is null or new.priority is null or new.exclusive is null or new.tags is null
+        or new.payload is null
+    then
         new := reactor.complete(new);
     end if;
     if not reactor.is_valid(new.job_type, new.payload, new.queue, new.priority, new.max_attempts, new.timeout_seconds,
