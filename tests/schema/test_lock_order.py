@@ -85,3 +85,32 @@ async def test_a_cancel_and_the_release_of_an_abandoned_job_take_turns(
     row = await connection.fetchrow("select state, worker_id from reactor.jobs where id = $1", job.id)
     assert row
     assert tuple(row) == ("cancelled", None)
+
+
+async def test_a_cancel_waits_for_a_job_that_was_claimed_meanwhile_without_locks_on_waiting_jobs(
+    connection: Connection, worker: Worker, database: str
+) -> None:
+    """The settle of that job may be about to release one of them."""
+    async with connection.transaction():
+        first, needed, dependant, late = [
+            job.id for job in await submit_many(connection, [NewJob(job_type="work")] * 4)
+        ]
+        await connection.execute("insert into reactor.dependencies values ($1, $2)", dependant, needed)
+    assert await claim_one(connection, worker, first)
+    async with AsyncExitStack() as stack:
+        holder, operator, pod = [await stack.enter_async_context(connect(database, name=n)) for n in ("h", "o", "p")]
+        lock = "select from reactor.jobs where id = $1 for no key update"
+        held = holder.transaction()
+        await held.start()
+        await holder.execute(lock, first)
+        cancel = asyncio.ensure_future(operator.fetch(statements.CANCEL, [first, dependant, late], "not needed"))
+        await until(lambda: _at_least(connection, 1))
+        assert await claim_one(connection, worker, late)
+        async with pod.transaction():
+            await pod.execute(lock, late)
+            await held.rollback()
+            waits_for_pod = "select $1 = any (pg_blocking_pids($2))"
+            pids = pod.get_server_pid(), operator.get_server_pid()
+            await until(lambda: connection.fetchval(waits_for_pod, *pids))
+            await pod.execute(lock, dependant)
+        assert {row["id"] for row in await cancel} == {first, dependant, late}

@@ -5,6 +5,8 @@
 create or replace function reactor.cancel(ids bigint[], reason text) returns table (id bigint, was text)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
+declare
+    running bigint[];
 begin
     -- A retry must not start them over later. Locked before the jobs, as by retry_more.
     if exists (select from reactor.retry_parts p where p.todo = 'start') then
@@ -13,19 +15,30 @@ begin
             select i.id from unnest(p.ids) i (id) where i.id not in (select unnest(cancel.ids)))
         where p.todo = 'start' and p.ids && cancel.ids;
     end if;
-    perform from reactor.jobs j where j.id = any (ids) and j.state = 'running' order by j.id for no key update;
-    perform from reactor.jobs j
-    where j.state in ('waiting', 'pending') and j.id = any (ids || array(
-        select e.job_id
-        from (select t.id from reactor.jobs t
-            where t.id = any (ids) and t.state in ('waiting', 'pending', 'running') order by t.id) t
-        cross join lateral (
-            select d.job_id from reactor.dependencies d
-            where not d.resolved and (d.depends_on, d.job_id) > (t.id, 0)
-                and (d.depends_on, d.job_id) <= (t.id, 9223372036854775807)
-            order by d.depends_on, d.job_id limit 1000) e
-        limit 1000))
-    order by j.id for no key update;
+    for try in 1 .. 5 loop
+        begin
+            running := array(
+                select j.id from reactor.jobs j where j.id = any (ids) and j.state = 'running' order by j.id
+                for no key update);
+            perform from reactor.jobs j
+            where j.state in ('waiting', 'pending') and j.id = any (ids || array(
+                select e.job_id
+                from (select t.id from reactor.jobs t
+                    where t.id = any (ids) and t.state in ('waiting', 'pending', 'running') order by t.id) t
+                cross join lateral (
+                    select d.job_id from reactor.dependencies d
+                    where not d.resolved and (d.depends_on, d.job_id) > (t.id, 0)
+                        and (d.depends_on, d.job_id) <= (t.id, 9223372036854775807)
+                    order by d.depends_on, d.job_id limit 1000) e
+                limit 1000))
+            order by j.id for no key update;
+            exit when not exists (
+                select from reactor.jobs j where j.id = any (ids) and j.state = 'running' and j.id <> all (running));
+            raise exception using errcode = 'RX001';
+        exception when sqlstate 'RX001' then
+            -- Some were claimed in between. They come first: the rollback has released the locks of the others.
+        end;
+    end loop;
     return query
         with target as materialized (
             select j.id, j.state, j.attempt_id, j.attempts, j.locked_by, j.locked_at, j.worker_id
