@@ -167,7 +167,7 @@ comment on function reactor.notify_places is 'Wakes pods whose claims were limit
 
 -- The places of jobs that no worker holds any more become free. Returns whether there were any.
 --
--- A worker that settles a job claims next, since it has a free slot and knows that a place may be free too. So the other
+-- A worker that settles a job claims next, since it has a free slot and knows that a place may be free too. So other
 -- pods need not come at once: they are notified on a channel of their own, and come a little later, in case that the
 -- worker died or stopped. All of them at once would claim in vain, all but one, and keep that one waiting for the CPU.
 -- Other ends notify as new jobs do.
@@ -302,7 +302,8 @@ begin
                 and (d.queue = '' or wanted is null or d.queue = any (wanted)));
 end
 $$;
-comment on function reactor.may_serve_lines is 'Whether there are open lines, or news of lines, of these queues and types.';
+comment on function reactor.may_serve_lines is
+    'Whether there are open lines, or news of lines, of these queues and types.';
 
 -- Whether jobs with a lane wait in these queues and types.
 create or replace function reactor.has_lines(wanted text[], types text[]) returns boolean

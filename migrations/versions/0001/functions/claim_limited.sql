@@ -1,7 +1,7 @@
 -- Claims where some of the ready jobs have limits or lanes (functions/limits.sql). reactor.claim calls this only then.
 
 -- The ready kinds without lanes, from the first one on. Most claims need to know no more: `is_only`, all but this one
--- are full, and it has no limits; `is_empty`, all are full; `has_limits`, an open one has some, or there are many kinds.
+-- are full, and it has no limits; `is_empty`, all are full; `has_limits`, an open one has some, or there are many.
 -- An estimate, since nothing is locked. `is_limited`: some kinds are full.
 create or replace function reactor.open_ready_kinds(
     wanted text[], types text[], first_queue text, first_type text,
@@ -329,7 +329,8 @@ declare
 begin
     for round in 1 .. 8 loop
         again := false;
-        window_size := greatest(remaining + 1, case when round > 1 then least(1000, 8 * 4 ^ (round - 1)) else 0 end::int);
+        window_size := greatest(
+            remaining + 1, case when round > 1 then least(1000, 8 * 4 ^ (round - 1)) else 0 end::int);
         parked_some := false;
         closed_some := false;
         was_full := false;
@@ -343,8 +344,8 @@ begin
         from unnest(kind_queue, kind_type, kind_is_plain) k (queue, job_type, is_plain) where not k.is_plain;
         if ours_queue is not null then
             kind_is_locked := reactor.lock_limits(ours_queue, ours_type);
-            -- Another claim has the locks, for a millisecond or two. If there is nothing else to do, look again soon: it
-            -- may have taken everything by then.
+            -- Another claim has the locks, for a millisecond or two. If there is nothing else to do, look again soon:
+            -- it may have taken everything by then.
             if true <> all (kind_is_locked) and true <> all (kind_is_plain) and round <= 3 then
                 perform pg_sleep(0.001 + 0.002 * random());
                 continue;
