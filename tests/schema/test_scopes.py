@@ -225,3 +225,16 @@ async def test_a_job_behind_one_of_another_lane_is_unparked_when_that_one_does_n
             await connection.execute("update reactor.jobs set lane = null where id = $1", oldest)
     first = oldest if change == "lane" else younger
     assert [job.id for job in await claim(connection, worker, 10)] == [first]
+
+
+async def test_the_oldest_job_of_a_scope_is_taken_although_another_lane_comes_first(
+    connection: Connection, worker: Worker
+) -> None:
+    others = {await insert(connection, lane=lane) for lane in ("a", "a", "b", "b")}
+    done = {job.id for job in await claim(connection, worker, 1)}
+    await connection.execute("update reactor.lines set turn = now() + interval '1 hour' where lane = 'b'")
+    oldest, younger = await insert(connection, lane="b", scope="s"), await insert(connection, lane="a", scope="s")
+    jobs = await claim(connection, worker, 10)
+    assert {job.id for job in jobs} == others - done | {oldest}
+    await finish(connection, next(job for job in jobs if job.id == oldest))
+    assert [job.id for job in await claim(connection, worker, 10)] == [younger]

@@ -215,7 +215,7 @@ class Limits:
             if change.values is not None or not key.lane:
                 yield key, change, _NEVER_LIMITED
             else:
-                each = key._replace(lane="*")
+                each = Key(key.queue, key.job_type, "*")
                 yield from ((each, one, change) for one in self._possible(each, since, until))
 
     def _possible(self, key: Key, since: float, until: float) -> list[Change]:

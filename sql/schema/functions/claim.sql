@@ -125,8 +125,8 @@ begin
             select from reactor.jobs j
             where j.phase = 'ready' and j.lane is null
                 and (j.queue, j.job_type) > (first.queue, first.job_type))
-    into pod, has_freed_scopes, has_unresolved, any_paused, has_limits, has_lines, only_queue, only_type, first_priority,
-        first_id, is_only_kind
+    into pod, has_freed_scopes, has_unresolved, any_paused, has_limits, has_lines, only_queue, only_type,
+        first_priority, first_id, is_only_kind
     from reactor.workers w
     left join lateral (
         select j.queue, j.job_type, j.priority, j.id from reactor.jobs j

@@ -148,7 +148,8 @@ begin
     -- The common case of is_notified: recent, and committed. One expression and no variables, since every transaction
     -- compiles what it evaluates. The bounds are those of is_notified, from -1000 to 10 ms. least: the status of a
     -- transaction that this server does not know is an error; our own is in progress.
-    if abs(date_part('epoch', clock_timestamp()) * 1000 - pg_sequence_last_value('reactor.jobs_notified_at') + 495) < 505
+    if abs(date_part('epoch', clock_timestamp()) * 1000 - pg_sequence_last_value('reactor.jobs_notified_at') + 495)
+            < 505
         and txid_status(least(pg_sequence_last_value('reactor.jobs_notified_by'), txid_current())) = 'committed'
     then
         return null;

@@ -113,9 +113,9 @@ comment on function reactor.free_more_scopes is
 
 -- Takes the scopes of the first `batch` of these jobs whose scopes are free. The caller has locked the jobs' rows. With
 -- `in_order`, the oldest ready or parked job of the same scope, queue and type is taken instead, and the jobs that must
--- wait for their scope are parked. If the oldest has another lane, none is taken: its lane may have limits, and it is
--- claimed in the turn of its line. `parked_some`: jobs were parked; `left_some`: scopes that could not be decided,
--- because another transaction has locked something.
+-- wait for their scope are parked. If the oldest has another lane and is not one of these jobs, none is taken: its lane
+-- may have limits, and it is claimed in the turn of its line. `parked_some`: jobs were parked; `left_some`: scopes that
+-- could not be decided, because another transaction has locked something.
 create or replace function reactor.take_scopes(
     ids bigint[], scopes text[], batch int, in_order boolean, out taken bigint[], out parked_some boolean,
     out left_some boolean)
@@ -149,7 +149,7 @@ begin
     into leads, leaders, places, led
     from (
         select f.scope, f.n, case when in_order then h.id else f.id end as id,
-            not in_order or h.lane is not distinct from c.lane as leads
+            not in_order or h.id = any (ids) or h.lane is not distinct from c.lane as leads
         from (
             select distinct on (u.scope) u.id, u.scope, u.n
             from unnest(ids, scopes) with ordinality u (id, scope, n)
