@@ -42,6 +42,8 @@ class Timings:
     opening_pause_seconds: tuple[float, float] = (0.005, 0.015)
     """How long to wait at least for the next job that a rate allows: a random time, so that pods do not all claim at
     the same moment, and each claim gets what has become free since the last one."""
+    ahead_of_rate_seconds: float = 0.05
+    """Claims may be ahead of free slots if a rate allows more within this time."""
     place_pause_seconds: tuple[float, float] = (0.04, 0.2)
     """How long after the end of another worker's job to claim what it made room for, unless that worker has: at
     first, and at most."""
@@ -345,7 +347,9 @@ class ClaimLoop:
     def _note_limited(self, again: Again | None, opens_in: float | None) -> None:
         self._is_limited = again in (Again.LIMITED, Again.LATER)
         if again is not Again.LATER:  # perhaps the lock of a limit, perhaps something else
-            self.claim_ahead.is_limited = self._is_limited and opens_in is None
+            # Not by a rate that soon allows more: what is claimed ahead of that takes no place from another job.
+            opens_soon = opens_in is not None and opens_in < self.timings.ahead_of_rate_seconds
+            self.claim_ahead.is_limited = self._is_limited and not opens_soon
         if not self._is_limited:
             self._place_at = NEVER
         if opens_in is not None:

@@ -398,12 +398,13 @@ async def test_an_end_during_a_claim_that_does_not_see_it_causes_another_one(
         await until(lambda: work.ended == [first, second])
 
 
+@pytest.mark.parametrize("lane", ["", "*"])
 async def test_a_claim_that_a_limit_stopped_short_is_not_ahead_of_free_slots(
-    connection: Connection, running: Running, work: Work
+    connection: Connection, running: Running, work: Work, lane: str
 ) -> None:
-    await connection.execute("insert into reactor.limits (job_type, max_running) values ('work', 1)")
+    await connection.execute("insert into reactor.limits (job_type, lane, max_running) values ('work', $1, 1)", lane)
     async with running(poll_seconds=0, reconcile_seconds=3600) as loop:
-        jobs = [await insert(connection) for _ in range(2)]
+        jobs = [await insert(connection, lane="customer=17") for _ in range(2)]
         await until(lambda: work.started == jobs[:1] and loop.is_at_rest)
         assert loop.claim_ahead.is_limited
         work.let_go.set()
