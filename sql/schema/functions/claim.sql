@@ -148,7 +148,10 @@ begin
             select r.next_in_seconds into next_in_seconds from reactor.resolve_more(500) r;
             later := next_in_seconds is not null;
         end if;
-        later := reactor.free_more_scopes() or later;
+        -- Not `... or later`: a plan for the value true contains no call.
+        if reactor.free_more_scopes() then
+            later := true;
+        end if;
         is_empty := false;
         is_only_kind := false;
     end if;

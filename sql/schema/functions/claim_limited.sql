@@ -355,7 +355,10 @@ begin
             into ours_queue, ours_type
             from unnest(ours_queue, ours_type, kind_is_locked) k (queue, job_type, is_locked) where k.is_locked;
             -- From here on, new statements see what was committed before the locks.
-            opened_others := reactor.take_news(ours_queue, ours_type) or opened_others;
+            -- Not `... or opened_others`: a plan for the value true contains no call.
+            if reactor.take_news(ours_queue, ours_type) then
+                opened_others := true;
+            end if;
             if exists (select from unnest(ours_queue, ours_type) k (queue, job_type)
                 join reactor.limits l on l.queue in ('', k.queue) and l.job_type in ('', k.job_type)
                 where l.max_running is not null
