@@ -131,29 +131,31 @@ declare
     to_park bigint[];
     writable bigint[];
 begin
-    -- New statements see the claims and releases that came before the locks. From here on nobody else takes these
-    -- scopes.
+    -- New statements see the claims and releases that came before the locks. From here on no other transaction takes
+    -- these scopes. (`in (select unnest(...))` is hashed; `= any (...)` would compare each row with each element.)
     held := array(select h.scope from reactor.jobs h where h.scope = any (locked_scopes) and h.holds_scope);
 
     -- The current job of a scope that is taken ceases to be current. Its row may be locked.
     writable := array(
         select j.id from reactor.jobs j
-        where j.scope = any (locked_scopes) and j.is_current and j.scope <> all (held)
+        where j.scope = any (locked_scopes) and j.is_current and j.scope not in (select unnest(held))
         for no key update skip locked);
     undecided := array(
         select j.scope from reactor.jobs j
-        where j.scope = any (locked_scopes) and j.is_current and j.scope <> all (held) and j.id <> all (writable));
+        where j.scope = any (locked_scopes) and j.is_current and j.scope not in (select unnest(held))
+            and j.id not in (select unnest(writable)));
 
     select array_agg(f.scope) filter (where f.leads), array_agg(f.id) filter (where f.leads),
         array_agg(f.n) filter (where f.leads), array_agg(f.scope) filter (where not f.leads)
     into leads, leaders, places, led
     from (
         select f.scope, f.n, case when in_order then h.id else f.id end as id,
-            not in_order or h.id = any (ids) or h.lane is not distinct from c.lane as leads
+            not in_order or h.lane is not distinct from c.lane or h.id = any (ids) as leads
         from (
             select distinct on (u.scope) u.id, u.scope, u.n
             from unnest(ids, scopes) with ordinality u (id, scope, n)
-            where u.scope = any (locked_scopes) and u.scope <> all (held) and u.scope <> all (undecided)
+            where u.scope in (select unnest(locked_scopes)) and u.scope not in (select unnest(held))
+                and u.scope not in (select unnest(undecided))
             order by u.scope, u.n
         ) f
         join reactor.jobs c on c.id = f.id
@@ -164,7 +166,7 @@ begin
             order by p.priority, p.id limit 1
         ) h
     ) f;
-    if leaders is not null and not leaders <@ ids then
+    if exists (select from unnest(leaders) l (id) where l.id not in (select unnest(ids))) then
         -- Other transactions may have locked the leaders that are not among the caller's, or changed them.
         leaders := array(
             select l.id from unnest(leaders) with ordinality w (id, n)
@@ -183,22 +185,22 @@ begin
             union all
             select l.id, l.n from unnest(leaders, places) l (id, n) where l.id is not null
         ) t order by t.n limit batch);
-    leads := array(select l.scope from unnest(leads, leaders) l (scope, id) where l.id = any (taken));
+    leads := array(select l.scope from unnest(leads, leaders) l (scope, id) where l.id in (select unnest(taken)));
     left_some := undecided <> '{}' or exists (
-        select from unnest(scopes) s (scope) where s.scope is not null and s.scope <> all (locked_scopes));
+        select from unnest(scopes) s (scope)
+        where s.scope is not null and s.scope not in (select unnest(locked_scopes)));
 
     -- A job that is claimed again is its own predecessor; the claim writes that row.
     if writable <> '{}' then
         update reactor.jobs j set is_current = false, changed_xid = txid_current()
-        where j.id = any (writable) and j.scope = any (leads) and j.id <> all (taken);
+        where j.id = any (writable) and j.scope in (select unnest(leads)) and j.id not in (select unnest(taken));
     end if;
 
     -- Parked behind a job that runs or is about to, or behind one that leads from another line: whatever happens to
     -- that one frees the scope. Never behind another that is not taken here: no other claim may want that.
     to_park := array(
         select u.id from unnest(ids, scopes) u (id, scope)
-        where in_order and (u.scope = any (held) or u.scope = any (leads) or u.scope = any (led))
-            and u.id <> all (taken));
+        where in_order and u.scope in (select unnest(held || leads || led)) and u.id not in (select unnest(taken)));
     parked_some := to_park <> '{}';
     if parked_some then
         update reactor.jobs j set parked = true, phase = 'parked', changed_xid = txid_current()
