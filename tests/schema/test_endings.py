@@ -1,5 +1,6 @@
 """The table in sql/schema/functions/settle.sql, walked: how each outcome ends an attempt, with attempts left or not."""
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -9,10 +10,10 @@ import asyncpg
 import pytest
 
 from reactor.database import statements
-from reactor.database.connection import Connection
+from reactor.database.connection import Connection, connect
 from reactor.job import Job
 from reactor.lifecycle.claim import claim_one
-from reactor.lifecycle.lease import Worker, retire_worker
+from reactor.lifecycle.lease import Worker, register_worker, retire_worker
 from reactor.lifecycle.release import Release, release, release_unstarted
 from reactor.lifecycle.settle import abandon, settle
 from reactor.outcome import Completed, Ending, Errored, Failed, Outcome, Partial, Snoozed
@@ -263,3 +264,51 @@ async def test_jobs_that_a_dead_worker_no_longer_runs_only_lose_their_hold(
         assert after == old | {"worker_id": None, "holds_scope": False}
     assert await connection.fetch("select * from reactor.attempts order by job_id") == history
     assert [(await row(job_id))["parked"] for job_id in parked] == [False] * 3
+
+
+# The sessions that ask for it wait here, after their statement's snapshot was taken and before it has locked a row.
+SLOW_CLAIMS = """
+alter table reactor.claims rename to stored_claims;
+create function reactor.pause() returns boolean language plpgsql as $$
+begin
+    if current_setting('test.pause', true) = 'on' then
+        perform pg_advisory_xact_lock(1);
+    end if;
+    return true;
+end
+$$;
+create view reactor.claims as select * from reactor.stored_claims where reactor.pause();
+"""
+IS_PAUSED = """
+select exists (select from pg_locks l join pg_database d on d.oid = l.database
+    where d.datname = current_database() and l.locktype = 'advisory' and not l.granted)
+"""
+
+
+@pytest.mark.parametrize("name", ["lease_lost", "recovered"])
+@pytest.mark.parametrize("is_cancelled", [False, True], ids=["running", "cancelled"])
+async def test_a_job_that_a_live_worker_claims_meanwhile_stays_with_it(
+    connection: Connection, database: str, worker: Worker, row: Row, name: str, is_cancelled: bool
+) -> None:
+    """A sweeper that saw the job with its dead worker locks it when a live one has claimed it, and perhaps an operator
+    has cancelled it since: then its handler still runs, and holds the scope."""
+    job = await running(connection, worker, 1)
+    await retire_worker(connection, worker.id)
+    other = Worker("pod-2", worker.job_types)
+    await register_worker(connection, other, 60)
+    await connection.execute(SLOW_CLAIMS)
+    async with connect(database, name="slow") as slow:
+        await slow.execute("set test.pause = 'on'")
+        await connection.execute("select pg_advisory_lock(1)")
+        statement, argument = {"lease_lost": (statements.SWEEP, 100), "recovered": (statements.RECOVER, job.id)}[name]
+        swept = asyncio.create_task(slow.fetch(statement, argument))
+        while not await connection.fetchval(IS_PAUSED):
+            await asyncio.sleep(0.01)
+        await release(connection, {job.id: job.attempt_id}, outcome="crashed", why="its process died")
+        assert await claim_one(connection, other, job.id)
+        if is_cancelled:
+            await connection.fetch(statements.CANCEL, [job.id], "by the operator")
+        before = await row(job.id)
+        await connection.execute("select pg_advisory_unlock(1)")
+        assert await swept == []
+        assert await row(job.id) == before

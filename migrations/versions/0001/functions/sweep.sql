@@ -18,6 +18,7 @@ create or replace function reactor.sweep(batch int, single bigint default null) 
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
+    locked bigint[];
     running bigint[];
     attempt_ids uuid[];
     errors text[];
@@ -25,6 +26,17 @@ declare
 begin
     perform reactor.expire_workers();
     -- A new statement, which sees the workers that just expired.
+    locked := array(
+        select j.id from reactor.jobs j
+        where j.worker_id is not null and (single is null or j.id = single and j.state = 'running')
+            and j.id = any (array(
+                select unnest(c.job_ids) from reactor.claims c
+                where not exists (select from reactor.workers w where w.id = c.worker_id and w.ended_at is null)))
+            and not exists (select from reactor.workers w where w.id = j.worker_id and w.ended_at is null)
+        order by j.id limit batch
+        for no key update skip locked);
+    -- And another one, which sees the jobs as they are now: a live worker may have claimed one before it was locked.
+    -- (The statement above tests the new version of such a row, but not whether there is a worker for it.)
     select array_agg(d.id) filter (where d.is_running), array_agg(d.attempt_id) filter (where d.is_running),
         array_agg(format('The pod %s died or sent no heartbeat during attempt %s.', d.locked_by, d.attempts))
             filter (where d.is_running),
@@ -33,13 +45,9 @@ begin
     from (
         select j.id, j.attempt_id, j.state = 'running' as is_running, j.locked_by, j.attempts
         from reactor.jobs j
-        where j.worker_id is not null and (single is null or j.id = single and j.state = 'running')
-            and j.id = any (array(
-                select unnest(c.job_ids) from reactor.claims c
-                where not exists (select from reactor.workers w where w.id = c.worker_id and w.ended_at is null)))
+        where j.id = any (locked) and j.worker_id is not null
             and not exists (select from reactor.workers w where w.id = j.worker_id and w.ended_at is null)
-        order by j.id limit batch
-        for no key update skip locked) d;
+        order by j.id) d;
     if running is not null then
         return query select s.id, s.state from reactor.settle(
             running, attempt_ids,
