@@ -3,7 +3,7 @@
 import math
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from tests.stress.attempts import Attempts
@@ -91,7 +91,7 @@ class Model:
         new_edges: dict[int, list[Need]] = {}
         for edge in edges:
             new_edges.setdefault(edge.job_id, []).append(Need(edge.depends_on, _MET[edge.needs]))
-        claimed: list[JobHistory] = []
+        claimed: list[tuple[JobHistory, list[Need]]] = []
         self.claims = []
         for entry in entries:
             self.applied += 1
@@ -111,7 +111,8 @@ class Model:
                     continue
                 if self._change(job, entry, seen_at):
                     job.claim, job.claim_seen_at, job.counted_at = entry, seen_at, math.inf
-                    claimed.append(job)
+                    # As they are now: later in the list, the job may have ended, and started over.
+                    claimed.append((job, [replace(need) for need in job.needs]))
                     self.claims.append(entry)
                 if entry.counted:
                     job.counted_at = min(job.counted_at, seen_at)
@@ -120,8 +121,8 @@ class Model:
                 if need.depends_on in self.jobs:
                     self.jobs[need.depends_on].dependants.add(job_id)
         # After all entries: the end of the other job has been committed before, but may be written later in the list.
-        for job in claimed:
-            self._check_needs(job)
+        for job, needs in claimed:
+            self._check_needs(job, needs)
         return list(ready.values())
 
     def _add(self, entry: Entry, needs: list[Need], seen_at: float) -> None:
@@ -201,8 +202,8 @@ class Model:
         other = self.jobs.get(job_id)
         return other is not None and other.now.xid == with_entry.xid and other.now.state in UNFINISHED
 
-    def _check_needs(self, job: JobHistory) -> None:
-        for need in job.needs:
+    def _check_needs(self, job: JobHistory, needs: list[Need]) -> None:
+        for need in needs:
             other = self.jobs.get(need.depends_on)
             reached = other.reached if other is not None else self._pruned.get(need.depends_on, {})
             if not any(reached.get(state, -1) > need.since for state in need.met_by):
