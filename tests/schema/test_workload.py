@@ -162,3 +162,12 @@ async def test_jobs_that_limits_hold_back_want_no_pod(connection: Connection, wo
     assert await wanted(connection) == 6
     assert len(await claim(connection, worker, 20)) == 5
     assert await wanted(connection) == 6
+
+
+async def test_a_type_whose_limit_is_full_leaves_the_places_of_its_queue_to_others(connection: Connection) -> None:
+    """Without a pod, they would wait for one forever."""
+    await insert(connection, 3, "job_type", "'a'")
+    await insert(connection, 3, "job_type", "'b'")
+    await connection.execute("insert into reactor.limits (queue, max_running) values ('default', 2)")
+    await connection.execute("insert into reactor.limits (job_type, max_running) values ('a', 0)")
+    assert [(await workload(connection, job_type=job_type))["wanted"] for job_type in ("a", "b")] == [0, 2]

@@ -115,20 +115,23 @@ with recursive kind (queue, job_type) as (
     select l.*, least(q.max_running - sum(l.running) over (partition by l.queue), q.starts) as of_queue,
         least(t.max_running - sum(l.running) over (partition by l.job_type), t.starts) as of_type,
         case when g.draining or coalesce(p.paused, false) then 0
-            else greatest(0, least(l.open, k.max_running - l.running, k.starts)) end as n
+            else least(l.open, k.max_running - l.running, k.starts) end as open_here
     from load l
     cross join reactor.settings g
     left join reactor.queues p on p.name = l.queue
     left join rule k on k.queue = l.queue and k.job_type = l.job_type
     left join rule q on q.queue = l.queue and q.job_type = ''
     left join rule t on t.queue = '' and t.job_type = l.job_type
+), alone as (
+    -- What could start if there were no other queues and types.
+    select k.*, greatest(0, least(k.open_here, k.of_queue, k.of_type)) as n from of_kind k
 ), of_queue as (
     -- The free places of a queue are assigned to its types in the order of their names, and those of a type to its
-    -- queues: the sums are right.
+    -- queues. Where both have limits, the sum may be too small, but not 0 if a job can start.
     select k.*, case when k.of_queue is null then k.n
         else least(k.n, greatest(0, k.of_queue - coalesce(sum(k.n) over (
             partition by k.queue order by k.job_type rows between unbounded preceding and 1 preceding), 0))) end as m
-    from of_kind k
+    from alone k
 )
 select
     l.queue, l.job_type, l.due, l.running,
