@@ -412,6 +412,24 @@ async def test_an_abandoned_job_keeps_its_place_until_its_handler_has_stopped(
     assert len(await claim(connection, worker, 2)) == 1
 
 
+@pytest.mark.parametrize("scope", [None, "s"])
+async def test_an_abandoned_job_leaves_its_place_though_its_next_claim_knew_no_limit(
+    connection: Connection, worker: Worker, scope: str | None
+) -> None:
+    await limit(connection, job_type="work", max_running=1)
+    await insert(connection)
+    [job] = await claim(connection, worker, 1)
+    await abandon(connection, job.id, job.attempt_id, Errored("it did not stop", 0.0))
+    await connection.execute("delete from reactor.limits")
+    await connection.execute("update reactor.jobs set run_after = null")
+    if scope:
+        await insert(connection, scope=scope)
+    again = await claim(connection, worker, 2)
+    assert len(again) == (2 if scope else 1)
+    await finish(connection, again)
+    assert await connection.fetch("select * from reactor.places") == []
+
+
 async def test_retries_of_a_lane_are_found_again(connection: Connection, worker: Worker) -> None:
     await limit(connection, job_type="work", lane="*", max_running=1)
     job_id = await insert(connection, lane="a")

@@ -18,7 +18,8 @@ $$;
 comment on function reactor.forget_claims is 'Deletes claims of a worker of which it holds no job any more.';
 
 -- Starts attempts of these jobs, whose rows the caller has locked. From here on every write to them needs their new
--- attempt_id: the fence. `counted`: those that have a place in a limit.
+-- attempt_id: the fence. `counted`: those that have a place in a limit. (One whose abandoned handler still runs keeps
+-- the place that it has.)
 create or replace function reactor.start_attempts(
     ids bigint[], worker_id uuid, pod text, types text[], quotas int[], random_part bytea,
     counted bigint[] default '{}')
@@ -35,7 +36,7 @@ begin
     return query
         update reactor.jobs j set
             state = 'running', phase = 'taken', holds_scope = j.scope is not null,
-            counted = j.id = any (start_attempts.counted),
+            counted = j.id = any (start_attempts.counted) or j.counted and j.worker_id is not null,
             attempt_id = encode(random_part || substring(int8send(j.id) from 2), 'hex')::uuid,
             worker_id = start_attempts.worker_id, locked_by = pod, locked_at = taken_at,
             started_at = coalesce(j.started_at, taken_at), attempts = j.attempts + 1,
@@ -272,7 +273,7 @@ begin
                     where p.ids is not null and p.scoped = 0
                 )
                 update reactor.jobs j set
-                    state = 'running', phase = 'taken', counted = false,
+                    state = 'running', phase = 'taken', counted = j.counted and j.worker_id is not null,
                     attempt_id = encode(random_part || substring(int8send(j.id) from 2), 'hex')::uuid,
                     worker_id = claim.worker_id, locked_by = pod, locked_at = taken_at,
                     started_at = coalesce(j.started_at, taken_at), attempts = j.attempts + 1,
