@@ -227,6 +227,17 @@ async def test_a_job_behind_one_of_another_lane_is_unparked_when_that_one_does_n
     assert [job.id for job in await claim(connection, worker, 10)] == [first]
 
 
+async def test_jobs_of_other_queues_do_not_wait_for_one_of_another_lane(connection: Connection, worker: Worker) -> None:
+    await connection.execute("insert into reactor.limits (job_type, lane, max_running) values ('work', '*', 0)")
+    await insert(connection, lane="customer=1", scope="s")
+    await insert(connection, scope="s")
+    others = [await insert(connection, scope="s", queue="mail", priority=5) for _ in range(2)]
+    for other in others:
+        [job] = await claim(connection, worker, 10)
+        assert job.id == other
+        await finish(connection, job)
+
+
 async def test_the_oldest_job_of_a_scope_is_taken_although_another_lane_comes_first(
     connection: Connection, worker: Worker
 ) -> None:

@@ -113,9 +113,9 @@ comment on function reactor.free_more_scopes is
 
 -- Takes the scopes of the first `batch` of these jobs whose scopes are free. The caller has locked the jobs' rows. With
 -- `in_order`, the oldest ready or parked job of the same scope, queue and type is taken instead, and the jobs that must
--- wait for their scope are parked. If the oldest has another lane and is not one of these jobs, none is taken: its lane
--- may have limits, and it is claimed in the turn of its line. `parked_some`: jobs were parked; `left_some`: scopes that
--- could not be decided, because another transaction has locked something.
+-- wait for their scope are parked. If the oldest has another lane and is not one of these jobs, none of that queue and
+-- type is taken: its lane may have limits, and it is claimed in the turn of its line. `parked_some`: jobs were parked;
+-- `left_some`: scopes that could not be decided, because another transaction has locked something.
 create or replace function reactor.take_scopes(
     ids bigint[], scopes text[], batch int, in_order boolean, out taken bigint[], out parked_some boolean,
     out left_some boolean)
@@ -127,7 +127,7 @@ declare
     leads text[];      -- free; the jobs that come first:
     leaders bigint[];
     places bigint[];
-    led text[];        -- by a job of another lane
+    led bigint[];      -- jobs behind one of another lane
     to_park bigint[];
     writable bigint[];
 begin
@@ -145,27 +145,32 @@ begin
         where j.scope = any (locked_scopes) and j.is_current and j.scope not in (select unnest(held))
             and j.id not in (select unnest(writable)));
 
-    select array_agg(f.scope) filter (where f.leads), array_agg(f.id) filter (where f.leads),
-        array_agg(f.n) filter (where f.leads), array_agg(f.scope) filter (where not f.leads)
-    into leads, leaders, places, led
-    from (
-        select f.scope, f.n, case when in_order then h.id else f.id end as id,
-            not in_order or h.lane is not distinct from c.lane or h.id = any (ids) as leads
+    with candidate as materialized (
+        select u.id, u.scope, u.n, c.queue, c.job_type, c.lane
+        from unnest(ids, scopes) with ordinality u (id, scope, n)
+        join reactor.jobs c on c.id = u.id
+        where u.scope in (select unnest(locked_scopes)) and u.scope not in (select unnest(held))
+            and u.scope not in (select unnest(undecided))
+    ), kind as materialized (
+        select f.scope, f.queue, f.job_type, f.n, case when in_order then h.id else f.id end as leader,
+            not in_order or h.lane is not distinct from f.lane or h.id in (select unnest(ids)) as leads
         from (
-            select distinct on (u.scope) u.id, u.scope, u.n
-            from unnest(ids, scopes) with ordinality u (id, scope, n)
-            where u.scope in (select unnest(locked_scopes)) and u.scope not in (select unnest(held))
-                and u.scope not in (select unnest(undecided))
-            order by u.scope, u.n
+            select distinct on (c.scope, c.queue, c.job_type) c.* from candidate c
+            order by c.scope, c.queue, c.job_type, c.n
         ) f
-        join reactor.jobs c on c.id = f.id
         cross join lateral (
             select p.id, p.lane from reactor.jobs p
-            where p.scope = c.scope and p.phase in ('ready', 'parked') and p.queue = c.queue
-                and p.job_type = c.job_type and p.attempts < coalesce(p.max_attempts, p.quota, 2147483647)
+            where p.scope = f.scope and p.phase in ('ready', 'parked') and p.queue = f.queue
+                and p.job_type = f.job_type and p.attempts < coalesce(p.max_attempts, p.quota, 2147483647)
             order by p.priority, p.id limit 1
         ) h
-    ) f;
+    ), first as (
+        select distinct on (k.scope) k.scope, k.leader, k.n from kind k where k.leads order by k.scope, k.n
+    )
+    select array_agg(f.scope), array_agg(f.leader), array_agg(f.n), array(
+        select c.id from candidate c join kind k using (scope, queue, job_type) where not k.leads)
+    into leads, leaders, places, led
+    from first f;
     if exists (select from unnest(leaders) l (id) where l.id not in (select unnest(ids))) then
         -- Other transactions may have locked the leaders that are not among the caller's, or changed them.
         leaders := array(
@@ -200,7 +205,8 @@ begin
     -- that one frees the scope. Never behind another that is not taken here: no other claim may want that.
     to_park := array(
         select u.id from unnest(ids, scopes) u (id, scope)
-        where in_order and u.scope in (select unnest(held || leads || led)) and u.id not in (select unnest(taken)));
+        where in_order and (u.scope in (select unnest(held || leads)) or u.id in (select unnest(led)))
+            and u.id not in (select unnest(taken)));
     parked_some := to_park <> '{}';
     if parked_some then
         update reactor.jobs j set parked = true, phase = 'parked', changed_xid = txid_current()
