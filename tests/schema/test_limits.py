@@ -320,6 +320,18 @@ async def test_jobs_that_ran_under_an_exception_count_when_it_is_removed(
     assert await claim(connection, worker, 5) == []
 
 
+async def test_a_claim_that_was_under_way_when_a_rate_was_created_uses_up_no_more_than_its_burst(
+    connection: Connection,
+) -> None:
+    """It has chosen its jobs without the rate, and may be of any size: others must not wait for all of them."""
+    await insert_many(connection, 10)
+    await limit(connection, job_type="work", rate=1, period=timedelta(hours=1), burst=3)
+    for _ in range(2):
+        await connection.execute("select reactor.charge_limits(array(select id from reactor.jobs))")
+        ahead = await connection.fetchval("select paid_until - clock_timestamp() from reactor.rates")
+        assert timedelta(hours=2.9) < ahead <= timedelta(hours=3)
+
+
 async def test_a_changed_exception_leaves_the_rates_of_other_lanes(connection: Connection, worker: Worker) -> None:
     await limit(connection, job_type="work", lane="*", rate=1, burst=1, period=timedelta(hours=1))
     await limit(connection, job_type="work", lane="a", rate=5)

@@ -143,13 +143,17 @@ begin
         returning p.job_id
     )
     select array_agg(p.job_id) into counted from placed p;
+    -- Not further ahead than the burst: a claim that was under way when the limit was created may start any number.
     insert into reactor.rates as r (queue, job_type, lane, paid_until)
-    select l.queue, l.job_type, l.lane, now_at + count(*) * l.every
-    from reactor.jobs j cross join lateral reactor.limits_of(j.queue, j.job_type, j.lane) l
-    where j.id = any (ids) and l.rate is not null
-    group by l.queue, l.job_type, l.lane, l.every
-    on conflict (queue, job_type, lane) do update
-        set paid_until = excluded.paid_until + greatest(interval '0', r.paid_until - now_at);
+    select c.queue, c.job_type, c.lane, now_at + least(
+        c.burst * c.every, c.n * c.every + greatest(interval '0', s.paid_until - now_at))
+    from (
+        select l.queue, l.job_type, l.lane, l.every, l.burst, count(*) as n
+        from reactor.jobs j cross join lateral reactor.limits_of(j.queue, j.job_type, j.lane) l
+        where j.id = any (ids) and l.rate is not null
+        group by l.queue, l.job_type, l.lane, l.every, l.burst) c
+    left join reactor.rates s on s.queue = c.queue and s.job_type = c.job_type and s.lane = c.lane
+    on conflict (queue, job_type, lane) do update set paid_until = excluded.paid_until;
     return coalesce(counted, '{}');
 end
 $$;
