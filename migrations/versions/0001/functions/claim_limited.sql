@@ -215,12 +215,13 @@ end
 $$;
 comment on function reactor.line_buckets is 'How many more jobs the limits of lines allow.';
 
--- After a claim has looked at these lines, whose kinds it has locked: those that were served (by their places in the
--- arrays) go to the end, those that may not be served now are closed, and empty ones are deleted. `changed`: any was
--- closed or deleted; `was_full`: any was closed that was not served.
+-- After a claim has looked at these lines: those that were served (by their places in the arrays) go to the end, those
+-- that may not be served now are closed, and empty ones are deleted. Only those of the kinds that it has locked,
+-- `our_queues` and `our_types`: others may have got lines since it looked at them, and writing those could deadlock
+-- with another claim. `changed`: any was closed or deleted; `was_full`: any was closed that was not served.
 create or replace function reactor.leave_lines(
-    queues text[], types text[], lanes text[], priorities smallint[], served int[],
-    out changed boolean, out was_full boolean)
+    queues text[], types text[], lanes text[], priorities smallint[], served int[], our_queues text[],
+    our_types text[], out changed boolean, out was_full boolean)
 language plpgsql set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan
     set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off as $$
 #variable_conflict use_column
@@ -267,8 +268,10 @@ begin
     insert into reactor.lines as u (queue, job_type, lane, priority, turn, opens_at)
     select l.queue, l.job_type, '', 0, now_at, 'infinity'
     from unnest(queues, types, lanes) with ordinality l (queue, job_type, lane, n)
-    where l.lane is null and l.n = any (served) and exists (
-        select from reactor.lines o where o.queue = l.queue and o.job_type = l.job_type and o.lane > '')
+    where l.lane is null and l.n = any (served)
+        and (l.queue, l.job_type) in (select o.queue, o.job_type from unnest(our_queues, our_types) o (queue, job_type))
+        and exists (
+            select from reactor.lines o where o.queue = l.queue and o.job_type = l.job_type and o.lane > '')
     on conflict (queue, job_type, lane, priority) do update set turn = excluded.turn;
 end
 $$;
@@ -492,10 +495,11 @@ begin
             end if;
         end if;
 
-        -- What is left of the lines. They are ours only where their kinds are locked.
+        -- What is left of the lines.
         if ours_queue <> '{}' and exists (select from reactor.lines) then
             select l.changed, l.was_full into closed_some, was_full
-            from reactor.leave_lines(line_queue, line_type, line_lane, line_priority, chosen_lines) l;
+            from reactor.leave_lines(
+                line_queue, line_type, line_lane, line_priority, chosen_lines, ours_queue, ours_type) l;
         end if;
         -- Other lines, or jobs behind those that were skipped or parked.
         again := remaining > 0 and (closed_some and cardinality(line_kind) >= window_size or parked_some
