@@ -548,8 +548,8 @@ async def test_slots_count_what_a_claim_has_taken_before_it_continued(connection
 
 
 async def test_a_rate_is_exact_over_all_claimers(connection: Connection, database: str, worker: Worker) -> None:
-    """Never more than the burst and what the time has added. Not much less either; `python -m bench.limits` measures how
-    much, on a machine that does nothing else."""
+    """Never more than the burst and what the time has added. Not much less either: `python -m bench.limits` measures
+    how much, on a machine that does nothing else."""
     rate, burst = 100, 10
     await limit(connection, job_type="work", rate=rate)
     await insert_many(connection, 400)
