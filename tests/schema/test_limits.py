@@ -573,6 +573,16 @@ async def test_a_rate_is_exact_over_all_claimers(connection: Connection, databas
     assert (len(starts) - burst) / (starts[-1] - starts[0]) >= 0.5 * rate
 
 
+async def test_a_claim_writes_no_turn_of_a_kind_that_it_has_not_locked(connection: Connection) -> None:
+    """One that had no lanes when the claim looked: another claim may write the turns of the same kinds, in another
+    order."""
+    await connection.execute("insert into reactor.lines values ('default', 'work', 'a', 0, now())")
+    leave = "select reactor.leave_lines('{default}', '{work}', '{null}', '{null}', '{1}', $1, $2)"
+    for our_queues, our_types, turns in (([], [], 0), (["mail"], ["work"], 0), (["default"], ["work"], 1)):
+        await connection.execute(leave, our_queues, our_types)
+        assert await connection.fetchval("select count(*) from reactor.lines where lane = ''") == turns
+
+
 async def test_a_rate_says_when_the_next_job_may_start(connection: Connection, worker: Worker) -> None:
     await connection.execute(
         "insert into reactor.limits (job_type, lane, rate, period, burst) values ('work', '*', 1, '1 hour', 2)"
@@ -747,13 +757,3 @@ async def test_eight_pods_never_exceed_limits_and_leave_nothing_behind(
 async def connections(database: str) -> AsyncIterator[list[Connection]]:
     async with AsyncExitStack() as stack:
         yield [await stack.enter_async_context(connect(database, name=f"other {n}")) for n in range(4)]
-
-
-async def test_a_claim_writes_no_turn_of_a_kind_that_it_has_not_locked(connection: Connection) -> None:
-    """One that had no lanes when the claim looked: another claim may write the turns of the same kinds, in another
-    order."""
-    await connection.execute("insert into reactor.lines values ('default', 'work', 'a', 0, now())")
-    leave = "select reactor.leave_lines('{default}', '{work}', '{null}', '{null}', '{1}', $1, $2)"
-    for our_queues, our_types, turns in (([], [], 0), (["mail"], ["work"], 0), (["default"], ["work"], 1)):
-        await connection.execute(leave, our_queues, our_types)
-        assert await connection.fetchval("select count(*) from reactor.lines where lane = ''") == turns

@@ -231,6 +231,7 @@ async def test_jobs_of_other_queues_do_not_wait_for_one_of_another_lane(connecti
     await connection.execute("insert into reactor.limits (job_type, lane, max_running) values ('work', '*', 0)")
     await insert(connection, lane="customer=1", scope="s")
     await insert(connection, scope="s")
+    # Less urgent, so that the claim comes to them after the others.
     others = [await insert(connection, scope="s", queue="mail", priority=5) for _ in range(2)]
     for other in others:
         [job] = await claim(connection, worker, 10)

@@ -71,6 +71,7 @@
 \ir functions/connect_dependencies.sql
 \ir functions/scopes.sql
 \ir functions/limits.sql
+\ir functions/lines.sql
 \ir functions/after_update.sql
 \ir functions/submit.sql
 \ir functions/submit_pipeline.sql

@@ -105,3 +105,163 @@ begin
 end
 $$;
 comment on function reactor.share_batch is 'How many jobs of each kind are among the first `batch` of all.';
+
+-- The ready kinds without lanes, from the first one on. Most claims need to know no more: `is_only`, all but this one
+-- are full, and it has no limits; `is_empty`, all are full; `has_limits`, an open one has some, or there are many.
+-- An estimate, since nothing is locked. `is_limited`: some kinds are full.
+create or replace function reactor.open_ready_kinds(
+    wanted text[], types text[], first_queue text, first_type text,
+    out queue text, out job_type text, out is_only boolean, out is_empty boolean, out has_limits boolean,
+    out is_limited boolean)
+language plpgsql stable set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan
+    set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+#variable_conflict use_column
+declare
+    most int := 10;
+    open_count int;
+begin
+    with recursive ready (queue, job_type, n) as (
+        select first_queue, first_type, 1
+        union all
+        select j.queue, j.job_type, r.n + 1
+        from ready r cross join lateral (
+            select j.queue, j.job_type from reactor.jobs j
+            where j.phase = 'ready' and j.lane is null and (j.queue, j.job_type) > (r.queue, r.job_type)
+            order by j.queue, j.job_type limit 1) j
+        where r.n <= most
+    ), kind as (
+        select r.queue, r.job_type, r.n, l.is_full
+        from ready r cross join lateral (
+            select bool_or(l.max_running is not null and l.max_running <= case
+                    when l.queue = '' then (select count(*) from reactor.places p where p.job_type = l.job_type)
+                    when l.job_type = '' then (select count(*) from reactor.places p where p.queue = l.queue)
+                    else (select count(*) from reactor.places p
+                        where p.queue = l.queue and p.job_type = l.job_type) end
+                or l.rate is not null and exists (
+                    select from reactor.rates s
+                    where s.queue = l.queue and s.job_type = l.job_type and s.lane = ''
+                        and s.paid_until > clock_timestamp() + (l.burst - 1) * l.every)) as is_full
+            from reactor.limit_rules l
+            where l.queue in ('', r.queue) and l.job_type in ('', r.job_type) and l.lane = '') l
+        where r.n > most or r.job_type = any (types) and (wanted is null or r.queue = any (wanted))
+            and not exists (select from reactor.queues q where q.name = r.queue and q.paused)
+    )
+    select min(k.queue) filter (where k.is_full is null), min(k.job_type) filter (where k.is_full is null),
+        count(*) filter (where k.is_full is not true),
+        coalesce(bool_or(k.is_full is false or k.n > most), false), coalesce(bool_or(k.is_full), false)
+    into open_ready_kinds.queue, open_ready_kinds.job_type, open_count, has_limits, is_limited
+    from kind k;
+    is_only := open_count = 1 and not has_limits;
+    is_empty := open_count = 0;
+    has_limits := has_limits or open_count > 1;
+end
+$$;
+comment on function reactor.open_ready_kinds is 'Whether limits leave more than one of the ready kinds open.';
+
+-- The kinds to claim from, as far as limits on whole queues and types leave them open now. `is_plain`: it has neither
+-- limits nor lanes, and so no lock is needed. `is_open`: false if there are only news to take.
+create or replace function reactor.open_kinds(
+    wanted text[], types text[], quotas int[], batch int,
+    out queue text[], out job_type text[], out quota int[], out is_plain boolean[], out is_open boolean[])
+language plpgsql set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan
+    set enable_seqscan = off set enable_bitmapscan = off as $$
+#variable_conflict use_column
+declare
+    full_queue text[];
+    full_type text[];
+    full_types text[];  -- in any queue
+    is_any boolean := wanted is null;
+    any_arrived boolean;
+    any_departed boolean;
+    any_due boolean;
+begin
+    if wanted is null then
+        with recursive ready (name) as (
+            (select j.queue from reactor.jobs j
+                where j.phase = 'ready' and j.lane is null
+                order by j.queue limit 1)
+            union all
+            select (select j.queue from reactor.jobs j
+                where j.phase = 'ready' and j.lane is null and j.queue > ready.name
+                order by j.queue limit 1)
+            from ready where ready.name is not null
+        ), lined (name) as (
+            (select l.queue from reactor.lines l order by l.queue limit 1)
+            union all
+            select (select l.queue from reactor.lines l where l.queue > lined.name order by l.queue limit 1)
+            from lined where lined.name is not null
+        ), arrived (name) as (
+            (select a.queue from reactor.arrivals a order by a.queue limit 1)
+            union all
+            select (select a.queue from reactor.arrivals a where a.queue > arrived.name order by a.queue limit 1)
+            from arrived where arrived.name is not null
+        )
+        select array_agg(q.name) into wanted
+        from (select r.name from ready r union select l.name from lined l union select a.name from arrived a) q
+        where q.name is not null;
+    end if;
+    -- An estimate, since nothing is locked yet. What is full now causes a notification when it has room again.
+    select array_agg(l.queue), array_agg(l.job_type),
+        coalesce(array_agg(l.job_type) filter (where l.queue = ''), '{}')
+    into full_queue, full_type, full_types
+    from (
+        select array_agg(l.queue order by l.queue, l.job_type) as queues,
+            array_agg(l.job_type order by l.queue, l.job_type) as types,
+            array_agg(l.lane order by l.queue, l.job_type) as lanes
+        from reactor.limits l
+        where l.lane = '' and (l.queue = '' or is_any or l.queue = any (wanted))
+            and (l.job_type = '' or l.job_type = any (types))
+    ) w
+    cross join lateral reactor.room(w.queues, w.types, w.lanes) r
+    cross join lateral (select w.queues[r.n] as queue, w.types[r.n] as job_type) l
+    where r.free <= 0;
+
+    select exists (select from reactor.arrivals), exists (select from reactor.departures),
+        exists (select from reactor.lines l
+            where l.opens_at < 'infinity' and l.opens_at <= (select clock_timestamp()))
+    into any_arrived, any_departed, any_due;
+    with kind as materialized (
+        select w.queue, t.job_type, t.quota,
+            q.queue is null and k.queue is null and t.job_type <> all (full_types) as is_open
+        from unnest(wanted) w (queue)
+        cross join unnest(types, quotas) t (job_type, quota)
+        left join unnest(full_queue, full_type) q (queue, job_type) on q.queue = w.queue and q.job_type = ''
+        left join unnest(full_queue, full_type) k (queue, job_type)
+            on k.queue = w.queue and k.job_type = t.job_type
+    )
+    select array_agg(k.queue), array_agg(k.job_type), array_agg(k.quota), array_agg(k.is_plain), array_agg(k.is_open)
+    into open_kinds.queue, open_kinds.job_type, open_kinds.quota, open_kinds.is_plain, open_kinds.is_open
+    from (
+        select o.queue, o.job_type, o.quota, o.is_open,
+            not (n.has_news or l.priority is not null or exists (
+                select from reactor.limits r
+                where r.queue in ('', o.queue) and r.job_type in ('', o.job_type) and r.lane = '')) as is_plain
+        from kind o
+        left join lateral (
+            select j.priority, j.id from reactor.jobs j
+            where j.phase = 'ready' and j.lane is null and j.queue = o.queue and j.job_type = o.job_type
+            order by j.priority, j.id limit 1) j on o.is_open
+        left join lateral (
+            select l.priority from reactor.lines l
+            where l.opens_at is null and l.queue = o.queue and l.job_type = o.job_type
+            order by l.priority, l.turn limit 1) l on o.is_open
+        cross join lateral (
+            select any_arrived and exists (
+                    select from reactor.arrivals a where a.queue = o.queue and a.job_type = o.job_type)
+                or o.is_open and (any_departed and exists (
+                    select from reactor.departures d
+                    where d.queue in ('', o.queue) and d.job_type in ('', o.job_type))
+                or any_due and exists (
+                    select from reactor.lines c
+                    where c.queue = o.queue and c.job_type = o.job_type and c.opens_at < 'infinity'
+                        and c.opens_at <= (select clock_timestamp()))) as has_news) n
+        where (j.id is not null or l.priority is not null or n.has_news)
+            and not exists (select from reactor.queues q where q.name = o.queue and q.paused)
+        order by n.has_news desc, least(j.priority, l.priority),
+            row_number() over (partition by o.queue, least(j.priority, l.priority) order by j.id),
+            hashtext(o.queue || (select random()::text))
+        limit batch
+    ) k;
+end
+$$;
+comment on function reactor.open_kinds is 'The kinds with ready jobs that limits on whole queues and types leave open.';

@@ -7,13 +7,6 @@
 -- it, by rows of reactor.limit_locks; locks are tried and never waited for. A claim that fails to get one leaves the
 -- kind and comes back. A limit's lock covers the kinds below it: a claim that has the lock of a type is the only one
 -- from any queue of it.
---
--- Jobs with a lane wait in lines (reactor.lines), which take turns. A line is closed while the limit of its lane is
--- full, or its rate is used up, and is deleted when it is empty. So claims walk neither the jobs behind a limit nor the
--- lines that may not run. A transaction that makes jobs ready, or ends one, only inserts news, without a lock:
--- reactor.arrivals and reactor.departures. Claims take the news. None is lost, because a claim that closes a line, or
--- finds it empty, has locked its kind first and looks in a new statement: that shows what was committed before, and
--- news of what is committed later are taken by a later claim, under the same lock.
 
 create or replace function reactor.limit_bucket(queue text, job_type text) returns int
 language sql immutable parallel safe return hashtext(queue || chr(31) || job_type) & 1023;
@@ -144,7 +137,7 @@ begin
     )
     select array_agg(p.job_id) into counted from placed p;
     -- Not further ahead than the burst: a claim that was under way when the limit was created may start any number.
-    insert into reactor.rates as r (queue, job_type, lane, paid_until)
+    insert into reactor.rates (queue, job_type, lane, paid_until)
     select c.queue, c.job_type, c.lane, now_at + least(
         c.burst * c.every, c.n * c.every + greatest(interval '0', s.paid_until - now_at))
     from (
@@ -229,124 +222,6 @@ begin
 end
 $$;
 comment on function reactor.count_running is 'Gives places to jobs that were running before their limit existed.';
-
--- Takes the news about these kinds, which the caller has locked: inserts lines, and opens those that may be served
--- again. Returns whether lines of other kinds were opened.
-create or replace function reactor.take_news(queues text[], types text[], taken int default 2000) returns boolean
-language plpgsql set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan
-    set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
-#variable_conflict use_column
-declare
-    opened_others boolean;
-begin
-    with arrived as (
-        delete from reactor.arrivals a where a.ctid = any (array(
-            select n.ctid from unnest(queues, types) k (queue, job_type)
-            join reactor.arrivals n on n.queue = k.queue and n.job_type = k.job_type limit take_news.taken))
-        returning a.queue, a.job_type, a.lane, a.priority
-    )
-    insert into reactor.lines (queue, job_type, lane, priority, turn)
-    select distinct a.queue, a.job_type, a.lane, a.priority, clock_timestamp() from arrived a
-    on conflict (queue, job_type, lane, priority) do nothing;
-
-    if exists (select from reactor.departures) then
-        with departed as (
-            delete from reactor.departures d where d.ctid = any (array(
-                select n.ctid from unnest(queues, types) k (queue, job_type)
-                join reactor.departures n on n.queue in ('', k.queue) and n.job_type in ('', k.job_type)
-                limit take_news.taken))
-            returning d.queue, d.job_type, d.lane
-        ), closed as materialized (
-            select distinct l.queue, l.job_type, l.lane, l.priority
-            from (select distinct d.queue, d.job_type, d.lane from departed d) d
-            join reactor.lines l on d.queue in ('', l.queue) and d.job_type in ('', l.job_type)
-                and l.lane = d.lane and l.opens_at is not null
-            where d.lane <> '*'
-            union
-            select l.queue, l.job_type, l.lane, l.priority
-            from departed d
-            join reactor.lines l on d.queue in ('', l.queue) and d.job_type in ('', l.job_type)
-                and l.lane <> '' and l.opens_at is not null
-            where d.lane = '*'
-            order by 1, 2, 3, 4
-        ), opened as (
-            update reactor.lines l set opens_at = null
-            from closed c
-            where l.queue = c.queue and l.job_type = c.job_type and l.lane = c.lane and l.priority = c.priority
-            returning l.queue, l.job_type
-        )
-        select bool_or(not exists (
-            select from unnest(queues, types) k (queue, job_type)
-            where k.queue = o.queue and k.job_type = o.job_type))
-        into opened_others from opened o;
-    end if;
-
-    update reactor.lines l set opens_at = null
-    where l.opens_at <= (select clock_timestamp()) and l.opens_at < 'infinity'
-        and (l.queue, l.job_type) in (select k.queue, k.job_type from unnest(queues, types) k (queue, job_type));
-    return coalesce(opened_others, false);
-end
-$$;
-comment on function reactor.take_news is 'Opens lines whose jobs became ready or may run again.';
-
--- Whether a claim from these queues and types may find lines that can be served.
-create or replace function reactor.may_serve_lines(wanted text[], types text[]) returns boolean
-language plpgsql stable set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan
-    set enable_seqscan = off set enable_bitmapscan = off as $$
-begin
-    return exists (select from reactor.lines l
-            where l.opens_at is null and l.job_type = any (types) and (wanted is null or l.queue = any (wanted)))
-        or exists (select from reactor.lines l
-            where l.opens_at < 'infinity' and l.opens_at <= (select clock_timestamp())
-                and l.job_type = any (types) and (wanted is null or l.queue = any (wanted)))
-        or exists (select from reactor.arrivals a
-            where a.job_type = any (types) and (wanted is null or a.queue = any (wanted)))
-        or exists (select from reactor.departures d
-            where (d.job_type = '' or d.job_type = any (types))
-                and (d.queue = '' or wanted is null or d.queue = any (wanted)));
-end
-$$;
-comment on function reactor.may_serve_lines is
-    'Whether there are open lines, or news of lines, of these queues and types.';
-
--- Whether jobs with a lane wait in these queues and types.
-create or replace function reactor.has_lines(wanted text[], types text[]) returns boolean
-language plpgsql stable set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan
-    set enable_seqscan = off set enable_bitmapscan = off as $$
-begin
-    return exists (select from reactor.lines l
-        where l.job_type = any (types) and (wanted is null or l.queue = any (wanted)) and l.lane <> '');
-end
-$$;
-comment on function reactor.has_lines is 'Whether jobs with a lane wait in these queues and types.';
-
--- In how many seconds a claim from these queues and types may find more; NULL: nothing waits for a time.
-create or replace function reactor.next_opening(wanted text[], types text[]) returns float8
-language plpgsql stable set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan
-    set enable_seqscan = off set enable_bitmapscan = off as $$
-declare
-    next_at timestamptz;
-    rate_queues text[];
-    rate_types text[];
-    rate_lanes text[];
-begin
-    select l.opens_at into next_at from reactor.lines l
-    where l.opens_at < 'infinity' and l.job_type = any (types) and (wanted is null or l.queue = any (wanted))
-    order by l.opens_at limit 1;
-    select array_agg(s.queue), array_agg(s.job_type), array_agg(s.lane) into rate_queues, rate_types, rate_lanes
-    from reactor.rates s
-    where s.lane = '' and s.paid_until > (select clock_timestamp())
-        and (s.job_type = '' or s.job_type = any (types))
-        and (s.queue = '' or wanted is null or s.queue = any (wanted));
-    if rate_queues is not null then
-        next_at := least(next_at, (
-            select min(r.opens_at) from reactor.room(rate_queues, rate_types, rate_lanes) r
-            where r.opens_at < 'infinity'));
-    end if;
-    return case when next_at is not null then greatest(0, extract(epoch from next_at - clock_timestamp())) end;
-end
-$$;
-comment on function reactor.next_opening is 'In how many seconds a limit by rate allows more jobs.';
 
 -- Changed values are new to claims.
 create or replace function reactor.before_limit_changed() returns trigger

@@ -128,7 +128,8 @@ comment on column reactor.jobs.broken_by is
     'engine only: the job whose end cancelled this one; a retry of that job restores this one';
 comment on column reactor.jobs.parked is 'engine only: pending behind another job of its scope; claims do not see it';
 comment on column reactor.jobs.holds_scope is 'engine only: has a scope and a worker_id';
-comment on column reactor.jobs.counted is 'engine only: a limit counted its latest claim (reactor.places)';
+comment on column reactor.jobs.counted is
+    'engine only: its latest claim got a place in a limit, or kept the one it had (reactor.places)';
 comment on column reactor.jobs.phase is
     'engine only: what indexes need to know of the other columns (functions/phase.sql); '
     'running and completed jobs share the phase taken';
