@@ -37,6 +37,10 @@ class ReconnectingConnection:
         """Another one to the same database, for what must not keep the users of this one waiting."""
         return ReconnectingConnection(self._url, f"{self._name} {suffix}", statement_seconds)
 
+    async def open(self) -> None:
+        """Now, and not when it is first needed: by then others may have taken all connections."""
+        await self.retry(_nothing)
+
     async def retry(self, operation: Callable[[Connection], Awaitable[Answer]]) -> tuple[Answer, bool]:
         """Runs `operation` until it succeeds or is refused; a database that is away is waited for.
 
@@ -101,3 +105,7 @@ class ReconnectingConnection:
             except Exception:  # whatever it is, the connection is not used any more
                 self.drop()
         self._connection = None
+
+
+async def _nothing(connection: Connection) -> None:
+    pass

@@ -17,6 +17,7 @@ log = get_logger(__name__)
 Release = Literal["released", "crashed", "culprit", "unstarted"]
 """By a shutdown; with its process; with its process, and known to be the cause, so that it is charged; never started.
 `sql/schema/functions/settle.sql` has the rules."""
+SHUT_DOWN = "The pod was shut down while it ran."
 
 
 async def after_crash(
@@ -90,7 +91,13 @@ async def release_unstarted(connection: Connection, unstarted: dict[int, UUID]) 
 
 
 async def after_shutdown(
-    connection: Connection, worker_id: UUID, started: Collection[UUID], *, fail: bool, counts: str | None = None
+    connection: Connection,
+    worker_id: UUID,
+    started: Collection[UUID],
+    *,
+    fail: bool,
+    counts: str | None = None,
+    why: str = SHUT_DOWN,
 ) -> int:
     """Releases started jobs without charging an attempt, or fails them. Returns how many.
 
@@ -102,10 +109,8 @@ async def after_shutdown(
         failure = Failed("Worker received SIGTERM: the pod was shut down while this job ran.")
         await settle(connection, [Ending(job_id, attempt_id, failure) for job_id, attempt_id in interrupted.items()])
     else:
-        await release(connection, interrupted, outcome="released", why="The pod was shut down while it ran.")
+        await release(connection, interrupted, outcome="released", why=why)
     await retire_worker(connection, worker_id, counts)
     if interrupted:
-        log.warning(
-            "jobs interrupted by the shutdown", jobs=sorted(interrupted), became="failed" if fail else "pending"
-        )
+        log.warning("jobs interrupted", why=why, jobs=sorted(interrupted), became="failed" if fail else "pending")
     return len(interrupted)

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from uuid import UUID
 
+from reactor.concurrency import first_of
 from reactor.database.failures import Failure, classify, summary
 from reactor.database.reconnecting import ReconnectingConnection
 from reactor.database.retry import Backoff, RetryPolicy
@@ -18,7 +19,8 @@ class Heartbeat:
     """Runs outside of the processes or threads that run handlers, so that no handler can silence it.
 
     A pod that can't reach the database for two thirds of a lease gives up its workers: none of their jobs runs here any
-    more by the time that other pods take them.
+    more by the time that other pods take them. It goes on renewing their leases until their jobs are released: after an
+    outage that all pods had, no other pod has taken the jobs, and they are not charged.
     """
 
     def __init__(
@@ -29,27 +31,42 @@ class Heartbeat:
         heartbeat_seconds: float,
         on_lost: Callable[[UUID], None],
         counts: Callable[[UUID], str | None],
+        on_renewed: Callable[[UUID, float], None] = lambda worker_id, sent_at: None,
     ) -> None:
-        """`counts`: what a worker has done so far, as JSON, to be stored with its lease."""
+        """`counts`: what a worker has done so far, as JSON, to be stored with its lease.
+
+        `on_renewed`: called with the monotonic time from which the lease runs.
+        """
         self._lease_seconds = lease_seconds
         self._heartbeat_seconds = heartbeat_seconds
         self._on_lost = on_lost
         self._counts = counts
+        self._on_renewed = on_renewed
         self._stored: dict[UUID, str | None] = {}
         self._connection = ReconnectingConnection(
             url, f"reactor heartbeat {pod}", statement_seconds=min(heartbeat_seconds, lease_seconds / 6)
         )
         self._renewed: dict[UUID, float] = {}
+        self._given_up: set[UUID] = set()
+        self._added = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
         longest_seconds = min(1.0, heartbeat_seconds / 4)
         self._backoff = Backoff(RetryPolicy(min(0.1, longest_seconds), longest_seconds))
 
     def add(self, worker_id: UUID) -> None:
-        """A worker whose lease was renewed just now."""
+        """A worker that was registered just now. Its first heartbeat follows at once: starting it took time.
+
+        May be called in another thread than `run`.
+        """
         self._renewed[worker_id] = time.monotonic()
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._added.set)
 
     def remove(self, worker_id: UUID) -> None:
+        """A worker that holds nothing any more."""
         self._renewed.pop(worker_id, None)
         self._stored.pop(worker_id, None)
+        self._given_up.discard(worker_id)
 
     @property
     def is_well(self) -> bool:
@@ -59,19 +76,31 @@ class Heartbeat:
             now - renewed < self._lease_seconds / 2 for renewed in self._renewed.values()
         )
 
+    def has_given_up(self, worker_id: UUID) -> bool:
+        """Its lease could not be renewed in time."""
+        self._give_up_overdue_leases()
+        return worker_id in self._given_up
+
+    async def open(self) -> None:
+        """Connects before there are handlers, which may take all connections that the server has."""
+        await self._connection.open()
+
     async def run(self) -> None:
         """Until it is cancelled."""
+        self._loop = asyncio.get_running_loop()
         try:
             while True:
+                self._added.clear()
                 self._give_up_overdue_leases()
                 renewed = await self._renew_leases()
                 self._give_up_overdue_leases()
                 if renewed:
                     self._backoff.reset()
-                    await asyncio.sleep(self._heartbeat_seconds)
+                    await first_of(self._added.wait(), asyncio.sleep(self._heartbeat_seconds))
                 else:
                     await self._backoff.pause()
         finally:
+            self._loop = None
             await self._connection.close()
 
     async def _renew_leases(self) -> bool:
@@ -96,8 +125,10 @@ class Heartbeat:
             if is_alive:
                 self._renewed[worker_id] = sent_at
                 self._stored[worker_id] = counts
+                self._on_renewed(worker_id, sent_at)
             else:
                 self._lose(worker_id, "the database considers the worker dead")
+                self.remove(worker_id)
         return True
 
     def _give_up_overdue_leases(self) -> None:
@@ -107,6 +138,7 @@ class Heartbeat:
                 self._lose(worker_id, "no heartbeat reached the database")
 
     def _lose(self, worker_id: UUID, why: str) -> None:
-        log.error("lease lost", worker_id=str(worker_id), why=why)
-        self.remove(worker_id)
-        self._on_lost(worker_id)
+        if worker_id not in self._given_up:
+            self._given_up.add(worker_id)
+            log.error("lease lost", worker_id=str(worker_id), why=why)
+            self._on_lost(worker_id)

@@ -148,13 +148,14 @@ class Reactor:
                 await asyncio.sleep(_BROKEN_PAUSE_SECONDS)
             if self._stopping:
                 return
-            self._guard.heartbeat.remove(worker_id)
             await self._replace_worker(worker_id)
+            self._guard.heartbeat.remove(worker_id)
 
     async def _replace_worker(self, worker_id: UUID) -> None:
         connection = ReconnectingConnection(self._url, f"reactor register {self._pod}")
         started, counts = self._running_attempts.read(), self._summary(worker_id)
-        await connection.retry(lambda c: after_shutdown(c, worker_id, started, fail=False, counts=counts))
+        why = "Its worker ended while it ran: the lease could not be renewed, or an internal error."
+        await connection.retry(lambda c: after_shutdown(c, worker_id, started, fail=False, counts=counts, why=why))
         self._running_attempts.clear()
         self._claim_loop, _ = await connection.retry(self._register)
         await connection.close()

@@ -16,13 +16,14 @@ from reactor.concurrency import first_of
 from reactor.database.retry import Backoff, RetryPolicy
 from reactor.errors import ReactorError, WorkerNotStarted, first_error
 from reactor.lifecycle.lease import Worker, split_slots
-from reactor.lifecycle.release import after_crash, after_shutdown
+from reactor.lifecycle.release import SHUT_DOWN, after_crash, after_shutdown
 from reactor.log import get_logger
 from reactor.pod.heartbeat import Heartbeat
+from reactor.pod.lease_guard import LeaseGuard
 from reactor.pod.quarantine import Quarantine
 from reactor.pod.recovery import Recovery
 from reactor.pod.sweeper import keep_sweeping, sweep
-from reactor.pod.worker_process import BLOCKED, WorkerProcess
+from reactor.pod.worker_process import BLOCKED, LEASE_LOST, WorkerProcess
 from reactor.worker.options import Orders, WorkerOptions
 
 log = get_logger(__name__)
@@ -70,7 +71,9 @@ class Supervisor:
             options.heartbeat_seconds,
             self._on_lease_lost,
             self._counts_of,
+            self._on_lease_renewed,
         )
+        self._lease_guard = LeaseGuard(options.lease_seconds)
         self._recovery = Recovery(self._url, options.pod, self._recovery_deadline)
         self._quarantine = Quarantine(
             self._recovery,
@@ -122,6 +125,7 @@ class Supervisor:
 
     async def run(self) -> None:
         """Until it is stopped, or every worker process is done."""
+        await self._heartbeat.open()
         try:
             async with asyncio.TaskGroup() as helpers:
                 tasks = [helpers.create_task(helper) for helper in self._helpers()]
@@ -138,7 +142,7 @@ class Supervisor:
             raise first_error(errors) from None
 
     def _helpers(self) -> list[Coroutine[Any, Any, None]]:
-        helpers = [self._heartbeat.run(), self._kill_the_blocked(), self._shut_down()]
+        helpers = [self._heartbeat.run(), self._lease_guard.run(), self._kill_the_blocked(), self._shut_down()]
         if not self._options.worker.once:
             helpers.append(keep_sweeping(self._url, self._options.pod, self._options.heartbeat_seconds))
         return helpers
@@ -164,6 +168,10 @@ class Supervisor:
         if process.done is not None or self._stopping.is_set():
             await self._release_held(process)
             return
+        if process.ended_because == LEASE_LOST:
+            await self._release_held(process)
+            await self._release_stragglers(process)
+            return
         suspects = await self._recovery.retry(
             lambda c: after_crash(c, process.worker_id, process.started, process.causes, process.why)
         )
@@ -175,9 +183,11 @@ class Supervisor:
     async def _collect(self, process: WorkerProcess) -> None:
         """Waits for its end, and notes what it left."""
         await process.ended()
-        self._heartbeat.remove(process.worker_id)
+        self._lease_guard.forget(process.pid)
         self._processes.remove(process)
         process.collect()
+        if process.done is None and self._heartbeat.has_given_up(process.worker_id):
+            process.ended_because = LEASE_LOST  # by the lease guard: this process was frozen, too
         if process.done is not None:
             self.failed += process.done["failed"]
         elif process.ready.is_set() and not self._stopping.is_set():
@@ -212,6 +222,7 @@ class Supervisor:
         await first_of(process.ready.wait(), process.ended())
         if process.ready.is_set() and process.is_running:
             self._heartbeat.add(process.worker_id)
+            self._lease_guard.renew(process.pid, time.monotonic())
             self._job_types = process.job_types
             self.is_ready.set()
             log.info(
@@ -255,12 +266,13 @@ class Supervisor:
     async def _release(self, process: WorkerProcess, started: Collection[UUID]) -> None:
         fail = self._options.fail_on_shutdown and self._stopping.is_set()
         counts = json.dumps(process.counts) if process.counts else None
-        self.interrupted += (
-            await self._recovery.retry(
-                lambda c: after_shutdown(c, process.worker_id, started, fail=fail, counts=counts)
-            )
-            or 0
+        why = process.why if process.ended_because == LEASE_LOST else SHUT_DOWN
+        released = await self._recovery.retry(
+            lambda c: after_shutdown(c, process.worker_id, started, fail=fail, counts=counts, why=why)
         )
+        self._heartbeat.remove(process.worker_id)
+        if self._stopping.is_set():
+            self.interrupted += released or 0
 
     async def _recovery_deadline(self) -> None:
         await self._killed.wait()
@@ -292,7 +304,12 @@ class Supervisor:
     def _on_lease_lost(self, worker_id: UUID) -> None:
         for process in self._processes:
             if process.worker_id == worker_id:
-                process.kill("its lease was lost")
+                process.kill(LEASE_LOST)
+
+    def _on_lease_renewed(self, worker_id: UUID, sent_at: float) -> None:
+        for process in self._processes:
+            if process.worker_id == worker_id:
+                self._lease_guard.renew(process.pid, sent_at)
 
     async def _kill_the_blocked(self) -> None:
         while True:

@@ -25,6 +25,7 @@ _LONGEST_MESSAGE = 2**22
 # SIGKILL and SIGTERM come from outside, or from a system that is out of memory and chose a victim.
 _OWN_SIGNALS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSYS)
 BLOCKED = "a job ran out of time and blocked it"
+LEASE_LOST = "its lease could not be renewed"
 
 _LAST_REPORTS_SECONDS = 0.2
 

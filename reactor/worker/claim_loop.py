@@ -190,6 +190,7 @@ class ClaimLoop:
         )
         settling = ReconnectingConnection(options.url, f"reactor settle {pod}", prepares=options.prepares)
         try:
+            await settling.open()
             async with self._registry.resources() as resources:
                 self._open(Slots(self.worker, self._registry, self._started, self.counts, settling, pool, resources))
                 async with asyncio.TaskGroup() as tasks:

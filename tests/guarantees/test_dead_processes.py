@@ -9,7 +9,7 @@ import pytest
 
 from reactor.database.connection import Connection
 from tests.support.jobs import Row, has_state, insert
-from tests.support.pods import Marks, StartPod
+from tests.support.pods import Marks, StartPod, is_alive
 from tests.support.until import until
 
 
@@ -87,21 +87,12 @@ async def test_a_worker_dies_with_its_supervisor(
     job_id = await insert(connection, "gil")  # the hardest case: no other thread of the process runs for 60 s
     _, _, pid, _ = (await until(lambda: marks("started")))[0]
     pod.kill(pod.process.pid)
-    await until(lambda: not _lives(pid))
+    await until(lambda: not is_alive(pid))
     await connection.execute("update reactor.workers set lease_until = clock_timestamp()")
     await start_pod()
     await until(lambda: len(marks("started")) == 2)
     assert (await row(job_id))["attempts"] == 2
     assert await connection.fetchval("select outcome from reactor.attempts") == "lease_lost"
-
-
-def _lives(pid: int) -> bool:
-    """A zombie runs nothing: it waits for its parent to read its exit code."""
-    status = Path(f"/proc/{pid}/status")
-    try:
-        return "State:\tZ" not in status.read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 async def test_a_dead_pods_jobs_run_again_within_the_lease(
@@ -169,7 +160,7 @@ async def test_a_zombie_changes_nothing_and_is_stopped(
     mine = (await row(job_id))["attempt_id"]
     frozen.signal_all(signal.SIGCONT)
     await until(lambda: frozen.events("lease lost"))
-    await until(lambda: not _lives(pid))
+    await until(lambda: not is_alive(pid))
     await until(lambda: has_state(row, job_id, "completed"))
     assert (await row(job_id))["attempt_id"] == mine
     assert await connection.fetchval("select count(*) from ledger") == 1
@@ -202,7 +193,7 @@ async def test_a_thread_that_does_not_end_is_replaced_with_its_process(
     old, new = (pid for job_id, _, pid, _ in marks("started") if job_id == stuck)
     assert old != new
     assert (await row(stuck))["attempts"] == 2
-    await until(lambda: not _lives(old))
+    await until(lambda: not is_alive(old))
     assert (await row(neighbour))["state"] == "completed"
     assert (await row(neighbour))["attempts"] == 1
     await until(lambda: pod.workers == [new])

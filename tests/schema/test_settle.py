@@ -284,6 +284,7 @@ async def test_an_expired_worker_is_swept_when_its_row_is_not_locked(
 ) -> None:
     job = await running(connection, worker)
     await connection.execute("update reactor.workers set lease_until = clock_timestamp() - interval '1 s'")
+    await register_worker(connection, Worker("pod-2", {"work": None}), 60)
     async with connect(database, name="other") as other, other.transaction():
         await other.execute("select from reactor.workers for update")
         assert await connection.fetch(statements.SWEEP, 10) == [], "the worker's row is locked"

@@ -34,8 +34,16 @@ class Pod:
     @property
     def workers(self) -> list[int]:
         """The pids of its worker processes."""
+        return self._find_children("-f", "reactor.worker.process")
+
+    @property
+    def children(self) -> list[int]:
+        """The pids of all its processes but the supervisor's."""
+        return self._find_children()
+
+    def _find_children(self, *criteria: str) -> list[int]:
         found = subprocess.run(
-            ["pgrep", "-P", str(self.process.pid)], capture_output=True, text=True, check=False
+            ["pgrep", "-P", str(self.process.pid), *criteria], capture_output=True, text=True, check=False
         ).stdout.split()
         return [int(pid) for pid in found]
 
@@ -72,3 +80,11 @@ StartPod = Callable[..., Awaitable[Pod]]
 """The fixture `start_pod`."""
 Marks = Callable[[str], list[tuple[int, int, int, float]]]
 """The fixture `marks`: the job, attempt, pid and time of each mark with this word."""
+
+
+def is_alive(pid: int) -> bool:
+    """A zombie runs nothing: it waits for its parent to read its exit code."""
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False

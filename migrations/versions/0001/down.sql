@@ -32,7 +32,7 @@ drop function
     reactor.refund, reactor.cancel, reactor.retry, reactor.retry_more, reactor.start_over, reactor.restore_dependants,
     reactor.release_suspended, reactor.suspend_jobs, reactor.find_refused, reactor.forget_unresolved,
     reactor.add_retry_parts,
-    reactor.sweep, reactor.expire_workers, reactor.prune,
+    reactor.sweep, reactor.expire_workers, reactor.is_in_contact, reactor.return_time, reactor.prune,
     reactor.prune_part, reactor.prune_whole, reactor.remove_jobs, reactor.last_ended, reactor.is_prunable,
     reactor.repair_waiting, reactor.create_archive_partition, reactor.after_jobs_updated, reactor.check_dependencies,
     reactor.connect_dependencies, reactor.sees_job, reactor.find_cycle, reactor.recompute_dependencies,

@@ -56,7 +56,7 @@ grant execute on function
     reactor.cancel, reactor.retry, reactor.retry_more, reactor.start_over, reactor.restore_dependants,
     reactor.release_suspended, reactor.suspend_jobs, reactor.find_refused, reactor.forget_unresolved,
     reactor.add_retry_parts,
-    reactor.expire_workers, reactor.sweep, reactor.repair_waiting,
+    reactor.is_in_contact, reactor.return_time, reactor.expire_workers, reactor.sweep, reactor.repair_waiting,
     reactor.prune, reactor.prune_part, reactor.prune_whole, reactor.remove_jobs, reactor.last_ended,
     reactor.is_prunable, reactor.create_archive_partition
     to reactor_worker;

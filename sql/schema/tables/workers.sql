@@ -8,12 +8,15 @@ create table reactor.workers (
     started_at timestamptz not null default clock_timestamp(),
     heartbeat_at timestamptz not null default clock_timestamp(),
     lease_until timestamptz not null,
+    contact_since timestamptz not null default clock_timestamp(),
     ended_at timestamptz,
     counts jsonb
 ) with (fillfactor = 50);
 comment on table reactor.workers is
     'One row per worker process incarnation: the same pod name after a restart is a new row. '
     'When lease_until has passed, the process is considered dead and its jobs are taken back.';
+comment on column reactor.workers.contact_since is
+    'the heartbeats of workers have arrived without a long gap since then: see reactor.expire_workers';
 comment on column reactor.workers.queues is 'NULL: all queues';
 comment on column reactor.workers.ended_at is 'when it exited, or was found dead';
 comment on column reactor.workers.counts is
