@@ -5,10 +5,10 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
-from uuid import uuid4
 
 from reactor.database.connection import Connection, connect
+from reactor.database.migrate import migrate
+from reactor.embedded import start_embedded
 from tests.support.jobs import Row, insert
 from tests.support.pods import Marks, StartPod, is_alive
 from tests.support.until import until
@@ -92,30 +92,22 @@ async def test_the_process_that_enforces_leases_is_replaced(start_pod: StartPod,
 
 
 async def test_handlers_that_take_all_connections_do_not_silence_the_heartbeat(
-    server: str, database: str, start_pod: StartPod, connection: Connection, marks: Marks
+    folder: Path, start_pod: StartPod
 ) -> None:
     """Its connection, and the one that ends jobs, are opened before the first job is claimed."""
-    role = f"limited_{uuid4().hex[:8]}"
-    await connection.execute("create table ledger (job_id bigint)")
-    async with connect(server, name="test") as admin:
-        await admin.execute(f"create role {role} login in role reactor_worker connection limit 8")
-        await connection.execute(f"grant all on ledger to {role}")
-        try:
-            parts = urlsplit(database)
-            url = parts._replace(netloc=f"{role}@{parts.netloc.rpartition('@')[2]}").geturl()
+    with start_embedded(folder, options={"fsync": "off"}) as server:
+        await migrate(server.url())
+        async with connect(server.url(), name="test") as connection:
+            await connection.execute("create role limited login in role reactor_worker connection limit 8")
+            await connection.execute("create table ledger (job_id bigint); grant all on ledger to limited")
+            url = server.url().replace("postgres@", "limited@", 1)
             pod = await start_pod("--concurrency", "20", url=url, LEASE_SECONDS=12, HEARTBEAT_SECONDS=1)
             for _ in range(20):
                 await insert(connection, "slow_ledger", payload='{"seconds": 5}')
-            await until(lambda: has_all_connections(admin, role))
-            beat = await connection.fetchval("select heartbeat_at + interval '2 s' from reactor.workers")
-            await until(lambda: connection.fetchval("select heartbeat_at > $1 from reactor.workers", beat))
+            await until(
+                lambda: connection.fetchval("select count(*) = 8 from pg_stat_activity where usename = 'limited'")
+            )
+            later = await connection.fetchval("select heartbeat_at + interval '2 s' from reactor.workers")
+            await until(lambda: connection.fetchval("select heartbeat_at > $1 from reactor.workers", later))
             assert not pod.events("heartbeat failed")
             pod.end()
-        finally:
-            await connection.execute(f"drop owned by {role}")
-            await admin.execute(f"drop role {role}")
-
-
-async def has_all_connections(admin: Connection, role: str) -> bool:
-    count: int = await admin.fetchval("select count(*) from pg_stat_activity where usename = $1", role)
-    return count == 8

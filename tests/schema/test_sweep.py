@@ -90,6 +90,14 @@ async def test_a_worker_that_alone_is_silent_is_dead_when_its_lease_ends(connect
     assert await sweep(connection) == [job.id]
 
 
+async def test_contact_is_never_in_the_future(connection: Connection) -> None:
+    """The server's clock was set back: dead workers must not wait until it is as late again."""
+    first, _ = await pods(connection)
+    await age(connection, first.id, seconds=-3600)
+    assert await heartbeat(connection, first.id, LEASE_SECONDS)
+    assert await in_contact_seconds(connection, first) >= 0
+
+
 @pytest.mark.parametrize("seconds_in_contact", [0.0, 100.0])
 async def test_a_sweeper_wakes_when_the_next_lease_can_be_found_lost(
     connection: Connection, seconds_in_contact: float
