@@ -95,7 +95,7 @@ async def test_handlers_that_take_all_connections_do_not_silence_the_heartbeat(
     folder: Path, start_pod: StartPod
 ) -> None:
     """Its connection, and the one that ends jobs, are opened before the first job is claimed."""
-    with start_embedded(folder, options={"fsync": "off"}) as server:
+    with start_embedded(folder, version=18, options={"fsync": "off"}) as server:
         await migrate(server.url())
         async with connect(server.url(), name="test") as connection:
             await connection.execute("create role limited login in role reactor_worker connection limit 8")
