@@ -125,7 +125,7 @@ class Supervisor:
 
     async def run(self) -> None:
         """Until it is stopped, or every worker process is done."""
-        await self._heartbeat.open()
+        await first_of(self._heartbeat.open(), self._stopping.wait())
         try:
             async with asyncio.TaskGroup() as helpers:
                 tasks = [helpers.create_task(helper) for helper in self._helpers()]

@@ -287,7 +287,7 @@ async def test_only_the_newer_of_two_attempts_writes(ledger: Ledger, registry: R
             await ctx.chain("child", {"attempt": job.attempts})
             if job.attempts == 1:
                 await ledger.connection.execute("update reactor.workers set lease_until = '-infinity'")
-                await ledger.connection.fetch(statements.SWEEP, 10)
+                await ledger.connection.execute("select reactor.sweep(10)")
                 taken.set()
                 await (new_runs.wait() if new_one == "runs" else until(lambda: _ended(ledger, job.id)))
             elif new_one == "runs":

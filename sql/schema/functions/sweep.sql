@@ -4,7 +4,8 @@
 -- the database was within reach until a moment ago, also if the worker has ended since.
 create or replace function reactor.is_in_contact(heartbeat_at timestamptz, lease_until timestamptz) returns boolean
 language sql volatile set search_path = pg_catalog, pg_temp as $$
-    select heartbeat_at > clock_timestamp() - 0.6 * (lease_until - heartbeat_at)
+    select case when isfinite(lease_until)
+        then heartbeat_at > clock_timestamp() - 0.6 * (lease_until - heartbeat_at) else false end
 $$;
 comment on function reactor.is_in_contact is 'Whether the last heartbeat of a worker is recent.';
 
@@ -12,7 +13,7 @@ comment on function reactor.is_in_contact is 'Whether the last heartbeat of a wo
 -- up after a sixth of the lease, and the next try follows within a second.
 create or replace function reactor.return_time(heartbeat_at timestamptz, lease_until timestamptz) returns interval
 language sql immutable set search_path = pg_catalog, pg_temp as $$
-    select (lease_until - heartbeat_at) / 3
+    select case when isfinite(lease_until) then (lease_until - heartbeat_at) / 3 else interval '0' end
 $$;
 comment on function reactor.return_time is 'How long to wait after an outage for a worker whose lease is over.';
 
