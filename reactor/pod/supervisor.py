@@ -7,7 +7,7 @@ here.
 import asyncio
 import json
 import time
-from collections.abc import Collection, Coroutine
+from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID, uuid4
@@ -165,10 +165,10 @@ class Supervisor:
             await self._release_held(process)
             return
         suspects = await self._recovery.retry(
-            lambda c: after_crash(c, process.worker_id, process.started, process.causes, process.why)
+            lambda c: after_crash(c, process.worker_id, process.started, process.causes, process.why_unsettled)
         )
         worker = Worker(self._options.pod, self._job_types, split_slots(self._options.queues)[0], 1)
-        if suspects and await self._quarantine.admit(worker, suspects, process.why):
+        if suspects and await self._quarantine.admit(worker, suspects, process.why_unsettled):
             self._tasks.create_task(self._quarantine.run(worker))
         await self._release_stragglers(process)
 
@@ -182,7 +182,9 @@ class Supervisor:
             self.failed += process.done["failed"]
         elif process.ready.is_set() and not self._stopping.is_set():
             self.failed += max(1, len(process.started))
-            log.error("worker died", pid=process.pid, why=process.why, running=len(process.started))
+            ended = sum(started.has_ended for started in process.started.values())
+            running = len(process.started) - ended
+            log.error("worker died", pid=process.pid, why=process.why, running=running, ended_and_not_written=ended)
 
     def _needs_another(self, process: WorkerProcess) -> bool:
         if not process.ready.is_set() and not self.is_ready.is_set() and not self._stopping.is_set():
@@ -246,18 +248,15 @@ class Supervisor:
     async def _release_stragglers(self, process: WorkerProcess) -> None:
         """A claim that was under way when the process died may have been committed since."""
         await first_of(self._stopping.wait(), asyncio.sleep(_STRAGGLERS_SECONDS))
-        await self._release(process, started=())
+        await self._release_held(process)
         await self._recovery.retry(sweep)
 
     async def _release_held(self, process: WorkerProcess) -> None:
-        await self._release(process, process.started)
-
-    async def _release(self, process: WorkerProcess, started: Collection[UUID]) -> None:
         fail = self._options.fail_on_shutdown and self._stopping.is_set()
         counts = json.dumps(process.counts) if process.counts else None
         self.interrupted += (
             await self._recovery.retry(
-                lambda c: after_shutdown(c, process.worker_id, started, fail=fail, counts=counts)
+                lambda c: after_shutdown(c, process.worker_id, process.started, fail=fail, counts=counts)
             )
             or 0
         )

@@ -81,7 +81,7 @@ class Process:
             ) from error
         queues, slots = split_slots(orders.queues)
         worker = Worker(orders.pod, registry.job_types, queues, orders.concurrency, UUID(orders.worker_id), slots)
-        running_attempts = RunningAttempts(orders.concurrency, orders.attempts_descriptor)
+        running_attempts = RunningAttempts(orders.concurrency, descriptor=orders.attempts_descriptor)
         return ClaimLoop(orders.options, registry, worker, running_attempts)
 
     async def _work(self, orders: Orders, claim_loop: ClaimLoop) -> None:

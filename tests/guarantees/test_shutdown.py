@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reactor.database.connection import Connection, connect
-from tests.support.jobs import Row, has_state, insert
+from tests.support.jobs import Row, has_state, hold_back_completions, insert
 from tests.support.pods import Marks, StartPod
 from tests.support.until import until
 
@@ -76,6 +76,22 @@ async def test_on_shutdown_fail_makes_interrupted_jobs_fail(
     failed = await row(job_id)
     assert failed["state"] == "failed"
     assert "Worker received SIGTERM" in failed["error"]
+
+
+async def test_a_job_whose_end_is_not_committed_is_released_as_started(
+    start_pod: StartPod, connection: Connection, row: Row
+) -> None:
+    """Its handler has returned, and may not be said to never have started."""
+    await hold_back_completions(connection)
+    pod = await start_pod(SHUTDOWN_GRACE_SECONDS=0)
+    job_id = await insert(connection, "noop")
+    await until(lambda: pod.events("row locked, write postponed"))
+    pod.signal(signal.SIGTERM)
+    assert await pod.exit_code() == 1
+    [attempt] = await connection.fetch("select outcome, error from reactor.attempts where job_id = $1", job_id)
+    assert attempt["outcome"] == "released"
+    assert "may have run" in attempt["error"]
+    assert (await row(job_id))["attempts"] == 0
 
 
 async def test_after_a_restart_no_job_stays_running(

@@ -88,6 +88,14 @@ async def leave(job: Job) -> None:
     os._exit(3)
 
 
+@register("close_files")
+async def close_files(job: Job) -> None:
+    """Returns, but its process can neither commit that nor continue."""
+    mark(job, "started")
+    await asyncio.sleep(0.05)  # so that other jobs of the same claim have started
+    os.closerange(3, 1000)
+
+
 @register("stuck", timeout_seconds=0.5, backoff=0)
 def stuck(job: Job) -> dict[str, Any] | None:
     """The first attempt does not end; the next ones do."""
