@@ -19,6 +19,7 @@ from reactor.lifecycle.lease import Worker, split_slots
 from reactor.lifecycle.release import after_crash, after_shutdown
 from reactor.log import get_logger
 from reactor.pod.heartbeat import Heartbeat
+from reactor.pod.orphans import inherits_orphans, keep_reaping
 from reactor.pod.quarantine import Quarantine
 from reactor.pod.recovery import Recovery
 from reactor.pod.sweeper import keep_sweeping, sweep
@@ -81,6 +82,8 @@ class Supervisor:
             release_held=self._release_held,
         )
         self._processes: list[WorkerProcess] = []
+        self._starting = 0
+        """Worker processes that are not among them yet."""
         self._at_once = asyncio.Event()
         self._killed = asyncio.Event()
         self._tasks: asyncio.TaskGroup
@@ -139,6 +142,8 @@ class Supervisor:
 
     def _helpers(self) -> list[Coroutine[Any, Any, None]]:
         helpers = [self._heartbeat.run(), self._kill_the_blocked(), self._shut_down()]
+        if inherits_orphans():
+            helpers.append(keep_reaping(self._is_own_child))
         if not self._options.worker.once:
             helpers.append(keep_sweeping(self._url, self._options.pod, self._options.heartbeat_seconds))
         return helpers
@@ -201,8 +206,12 @@ class Supervisor:
             await first_of(self._stopping.wait(), asyncio.sleep(backoff.next_seconds()))
 
     async def _start(self, orders: Orders) -> WorkerProcess:
-        process = await WorkerProcess.start(orders)
-        self._processes.append(process)
+        self._starting += 1
+        try:
+            process = await WorkerProcess.start(orders)
+            self._processes.append(process)
+        finally:
+            self._starting -= 1
         if self._stopping.is_set():
             process.send("stop")
         if self._killed.is_set():
@@ -299,6 +308,9 @@ class Supervisor:
             for process in self._processes:
                 if process.is_running and process.overdue():
                     process.kill(BLOCKED)
+
+    def _is_own_child(self, pid: int) -> bool:
+        return self._starting > 0 or any(process.pid == pid for process in self._processes)
 
     def _counts_of(self, worker_id: UUID) -> str | None:
         for process in self._processes:

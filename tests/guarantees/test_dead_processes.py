@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -68,6 +69,25 @@ async def test_a_dead_worker_process_is_noticed_although_its_handlers_forked(
         await until(lambda: len(marks("forks")) == 2)
     finally:
         pod.kill(forked)
+
+
+AS_SUBREAPER = "import ctypes, os, sys; ctypes.CDLL(None).prctl(36, 1, 0, 0, 0); os.execvp(sys.argv[1], sys.argv[1:])"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
+async def test_a_pod_that_inherits_orphans_reaps_them(
+    start_pod: StartPod, connection: Connection, marks: Marks
+) -> None:
+    """As the first process of a container does. The ends of its own processes are still noticed as such."""
+    pod = await start_pod(prefix=[sys.executable, "-c", AS_SUBREAPER])
+    for _ in range(3):
+        await insert(connection, "orphan")
+    await until(lambda: len(marks("orphan")) == 3)
+    orphans = [pid for _, _, pid, _ in marks("orphan")]
+    await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in orphans))
+    pod.kill(pod.workers[0])
+    [died] = await until(lambda: pod.events("worker died"))
+    assert "SIGKILL" in died["why"]
 
 
 async def test_a_killed_worker_process_is_replaced(start_pod: StartPod, connection: Connection, marks: Marks) -> None:

@@ -165,6 +165,17 @@ async def forks(job: Job) -> None:
     await asyncio.sleep(seconds(job))
 
 
+@register("orphan")
+async def orphan(job: Job) -> None:
+    """Leaves a process that ends at once, after its parent has."""
+    mark(job, "started")
+    if (child := os.fork()) == 0:
+        if os.fork() == 0:
+            mark(job, "orphan")
+        os._exit(0)
+    os.waitpid(child, 0)  # noqa: ASYNC222
+
+
 @register("simulation")
 async def simulation(job: Job, ctx: Context) -> Summary:
     """Two models over three days. The first time, one of them does not end on the second day."""
