@@ -8,7 +8,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -177,9 +177,11 @@ async def start_pod(database: str, tmp_path: Path) -> AsyncIterator[StartPod]:
     """Starts a pod with these arguments; settings without their prefix: start_pod("--once", LEASE_SECONDS=4)."""
     pods: list[Pod] = []
 
-    async def start(*arguments: str, url: str = database, ready: bool = True, **settings: object) -> Pod:
+    async def start(
+        *arguments: str, url: str = database, ready: bool = True, prefix: Sequence[str] = (), **settings: object
+    ) -> Pod:
         named = {f"REACTOR_{name}": str(value) for name, value in settings.items()}
-        pod = Pod(url, tmp_path, len(pods) + 1, arguments, named)
+        pod = Pod(url, tmp_path, len(pods) + 1, arguments, named, prefix)
         pods.append(pod)
         if ready:
             await until(lambda: pod.events("worker started"), _START_SECONDS)

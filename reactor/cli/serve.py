@@ -1,11 +1,11 @@
 """`reactor serve`: runs the HTTP server."""
 
 import asyncio
-import signal
 
 import click
 
 from reactor.cli.options import address_options
+from reactor.cli.signals import on_stop_signal
 from reactor.database.connection import connect
 from reactor.database.revision import check_revision
 from reactor.embedded.locate import locate
@@ -33,8 +33,6 @@ async def _serve(settings: Settings) -> None:
         async with connect(location.url, name="reactor serve", prepares=False) as connection:
             await check_revision(connection)
         stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+        on_stop_signal(stop.set)
         app = create_app(location.url, settings, listen_url=location.listen_url)
         await serve_app(app, settings, stop, on_listening=lambda address: log.info("serving", address=address))

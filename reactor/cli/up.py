@@ -2,13 +2,13 @@
 
 import asyncio
 import shlex
-import signal
 import sys
 from collections.abc import Callable
 
 import click
 
 from reactor.cli.options import address_options
+from reactor.cli.signals import on_stop_signal
 from reactor.cli.worker import exit_code, health_checks, pod_options
 from reactor.database.connection import connect, is_pooled, without_password
 from reactor.database.migrate import migrate as migrate_up
@@ -50,9 +50,7 @@ async def _up(settings: Settings, app: str, demo: bool, log_level: str) -> int:
             pooled = await is_pooled(connection)
         supervisor = Supervisor(pod_options(settings, location, app, pooled, log_level=log_level))
         stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, supervisor.stop)
+        on_stop_signal(supervisor.stop)
         # Invalid tokens and a port in use are reported before anything runs.
         edge = create_app(location.url, settings, listen_url=location.listen_url, checks=health_checks(supervisor))
         listener = bind(settings)

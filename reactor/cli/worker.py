@@ -1,13 +1,13 @@
 """`reactor worker`: runs a pod."""
 
 import asyncio
-import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import click
 
+from reactor.cli.signals import on_stop_signal
 from reactor.concurrency import first_of
 from reactor.database.connection import connect, is_pooled
 from reactor.database.revision import check_revision
@@ -68,8 +68,8 @@ def worker(
     A supervisor process starts the worker processes that run handlers, restarts them, releases the jobs of those that
     exit, and renews this pod's lease. Start any number of pods, on any number of machines.
 
-    On SIGTERM or Ctrl-C the pod claims no more jobs. Running jobs get REACTOR_SHUTDOWN_GRACE_SECONDS to finish, then
-    they are released (REACTOR_ON_SHUTDOWN=fail: failed). A second signal stops immediately.
+    On SIGTERM, SIGHUP, SIGQUIT or Ctrl-C the pod claims no more jobs. Running jobs get REACTOR_SHUTDOWN_GRACE_SECONDS
+    to finish, then they are released (REACTOR_ON_SHUTDOWN=fail: failed). A second signal stops immediately.
 
     \b
     Exit codes: 0  stopped by a signal, or nothing left to do
@@ -91,9 +91,7 @@ async def _work(settings: Settings, app: str, processes: int, once: bool, max_jo
             await check_revision(connection)
             pooled = await is_pooled(connection)
         supervisor = Supervisor(pod_options(settings, location, app, pooled, processes, once, max_jobs, log_level))
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, supervisor.stop)
+        on_stop_signal(supervisor.stop)
         async with _health_checks_served(supervisor, settings, location):
             await supervisor.run()
     return exit_code(supervisor, failed_attempts_count=once or max_jobs is not None)

@@ -67,6 +67,7 @@ class BatchWriter(ABC, Generic[Item]):
                 for item in batch:
                     await self._commit([item], send, report)
             elif isinstance(error, asyncpg.LockNotAvailableError):
+                log.info("row locked, write postponed", job_id=self._job_id(batch[0]))
                 self._postpone(batch[0])
             else:
                 self._refuse(batch[0], error)
@@ -82,7 +83,6 @@ class BatchWriter(ABC, Generic[Item]):
         pause = LOCKED_PAUSE_SECONDS * random.uniform(0.5, 1.5)
         timer = asyncio.get_running_loop().call_later(pause, put_back)
         self._postponed.add(timer)
-        log.info("row locked, write postponed", job_id=self._job_id(item))
 
     @abstractmethod
     def _refuse(self, item: Item, error: asyncpg.PostgresError) -> None:

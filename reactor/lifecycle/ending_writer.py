@@ -82,9 +82,9 @@ class EndingWriter(BatchWriter[Ending]):
 
     def _refuse(self, item: Ending, error: asyncpg.PostgresError) -> None:
         if isinstance(item.outcome, Failed):
-            # Even the refusal is refused: the job stays claimed, and is released when the worker ends.
+            # Even the refusal is refused: it is tried again, so that the job does not seem never to have started.
             log.error("ending refused by the database", job_id=item.job_id, error=str(error))
-            self._on_settled(item.job_id, item.attempt_id, None, item.outcome)
+            self._postpone(item)
             return
         log.error("outcome refused by the database", job_id=item.job_id, error=str(error))
         failed = Failed(f"The database refused what the handler returned or chained: {error}")

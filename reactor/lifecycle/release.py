@@ -18,6 +18,8 @@ Release = Literal["released", "crashed", "culprit", "unstarted"]
 """By a shutdown; with its process; with its process, and known to be the cause, so that it is charged; never started.
 `sql/schema/functions/settle.sql` has the rules."""
 SHUT_DOWN = "The pod was shut down while it ran."
+MAY_HAVE_RUN = "The handler may have run to its end."
+"""Of every attempt that had started: that its end was not written does not mean that it had none."""
 
 
 async def after_crash(
@@ -106,10 +108,10 @@ async def after_shutdown(
     unstarted, interrupted = await _held_by(connection, worker_id, started)
     await release_unstarted(connection, unstarted)
     if fail:
-        failure = Failed("Worker received SIGTERM: the pod was shut down while this job ran.")
+        failure = Failed(f"Worker received SIGTERM: the pod was shut down while this job ran. {MAY_HAVE_RUN}")
         await settle(connection, [Ending(job_id, attempt_id, failure) for job_id, attempt_id in interrupted.items()])
     else:
-        await release(connection, interrupted, outcome="released", why=why)
+        await release(connection, interrupted, outcome="released", why=f"{why} {MAY_HAVE_RUN}")
     await retire_worker(connection, worker_id, counts)
     if interrupted:
         log.warning("jobs interrupted", why=why, jobs=sorted(interrupted), became="failed" if fail else "pending")

@@ -19,6 +19,11 @@ class LeaseGuard:
         self._seconds = lease_seconds * 5 / 6
         self._deadlines: dict[int, float] = {}
         self._process: asyncio.subprocess.Process | None = None
+        self._is_starting = False
+
+    def owns(self, pid: int) -> bool:
+        """Whether this waits for the end of that process, or may soon."""
+        return self._is_starting or (self._process is not None and self._process.pid == pid)
 
     def renew(self, pid: int, renewed_at: float) -> None:
         """`renewed_at`: the monotonic time from which the lease of this worker process runs."""
@@ -34,12 +39,14 @@ class LeaseGuard:
         """Until it is cancelled."""
         try:
             while True:
+                self._is_starting = True
                 # A process group of its own, so that Ctrl-C in a terminal reaches only the supervisor.
                 self._process = await asyncio.create_subprocess_exec(
                     *(sys.executable, "-I", "-S", enforce_leases.__file__),
                     stdin=asyncio.subprocess.PIPE,
                     process_group=0,
                 )
+                self._is_starting = False
                 for pid, deadline in self._deadlines.items():
                     self._send(f"{pid} {deadline}")
                 code = await self._process.wait()

@@ -7,7 +7,7 @@ here.
 import asyncio
 import json
 import time
-from collections.abc import Collection, Coroutine
+from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID, uuid4
@@ -20,6 +20,7 @@ from reactor.lifecycle.release import SHUT_DOWN, after_crash, after_shutdown
 from reactor.log import get_logger
 from reactor.pod.heartbeat import Heartbeat
 from reactor.pod.lease_guard import LeaseGuard
+from reactor.pod.orphans import inherits_orphans, keep_reaping
 from reactor.pod.quarantine import Quarantine
 from reactor.pod.recovery import Recovery
 from reactor.pod.sweeper import keep_sweeping, sweep
@@ -84,6 +85,8 @@ class Supervisor:
             release_held=self._release_held,
         )
         self._processes: list[WorkerProcess] = []
+        self._starting = 0
+        """Worker processes that are not among them yet."""
         self._at_once = asyncio.Event()
         self._killed = asyncio.Event()
         self._tasks: asyncio.TaskGroup
@@ -143,6 +146,8 @@ class Supervisor:
 
     def _helpers(self) -> list[Coroutine[Any, Any, None]]:
         helpers = [self._heartbeat.run(), self._lease_guard.run(), self._kill_the_blocked(), self._shut_down()]
+        if inherits_orphans():
+            helpers.append(keep_reaping(self._is_own_child))
         if not self._options.worker.once:
             helpers.append(keep_sweeping(self._url, self._options.pod, self._options.heartbeat_seconds))
         return helpers
@@ -173,10 +178,10 @@ class Supervisor:
             await self._release_stragglers(process)
             return
         suspects = await self._recovery.retry(
-            lambda c: after_crash(c, process.worker_id, process.started, process.causes, process.why)
+            lambda c: after_crash(c, process.worker_id, process.started, process.causes, process.why_unsettled)
         )
         worker = Worker(self._options.pod, self._job_types, split_slots(self._options.queues)[0], 1)
-        if suspects and await self._quarantine.admit(worker, suspects, process.why):
+        if suspects and await self._quarantine.admit(worker, suspects, process.why_unsettled):
             self._tasks.create_task(self._quarantine.run(worker))
         await self._release_stragglers(process)
 
@@ -192,7 +197,9 @@ class Supervisor:
             self.failed += process.done["failed"]
         elif process.ready.is_set() and not self._stopping.is_set():
             self.failed += max(1, len(process.started))
-            log.error("worker died", pid=process.pid, why=process.why, running=len(process.started))
+            ended = sum(started.has_ended for started in process.started.values())
+            running = len(process.started) - ended
+            log.error("worker died", pid=process.pid, why=process.why, running=running, ended_and_not_written=ended)
 
     def _needs_another(self, process: WorkerProcess) -> bool:
         if not process.ready.is_set() and not self.is_ready.is_set() and not self._stopping.is_set():
@@ -209,8 +216,12 @@ class Supervisor:
             await first_of(self._stopping.wait(), asyncio.sleep(backoff.next_seconds()))
 
     async def _start(self, orders: Orders) -> WorkerProcess:
-        process = await WorkerProcess.start(orders)
-        self._processes.append(process)
+        self._starting += 1
+        try:
+            process = await WorkerProcess.start(orders)
+            self._processes.append(process)
+        finally:
+            self._starting -= 1
         if self._stopping.is_set():
             process.send("stop")
         if self._killed.is_set():
@@ -257,18 +268,15 @@ class Supervisor:
     async def _release_stragglers(self, process: WorkerProcess) -> None:
         """A claim that was under way when the process died may have been committed since."""
         await first_of(self._stopping.wait(), asyncio.sleep(_STRAGGLERS_SECONDS))
-        await self._release(process, started=())
+        await self._release_held(process)
         await self._recovery.retry(sweep)
 
     async def _release_held(self, process: WorkerProcess) -> None:
-        await self._release(process, process.started)
-
-    async def _release(self, process: WorkerProcess, started: Collection[UUID]) -> None:
         fail = self._options.fail_on_shutdown and self._stopping.is_set()
         counts = json.dumps(process.counts) if process.counts else None
         why = process.why if process.ended_because == LEASE_LOST else SHUT_DOWN
         released = await self._recovery.retry(
-            lambda c: after_shutdown(c, process.worker_id, started, fail=fail, counts=counts, why=why)
+            lambda c: after_shutdown(c, process.worker_id, process.started, fail=fail, counts=counts, why=why)
         )
         self._heartbeat.remove(process.worker_id)
         if self._stopping.is_set():
@@ -317,6 +325,10 @@ class Supervisor:
             for process in self._processes:
                 if process.is_running and process.overdue():
                     process.kill(BLOCKED)
+
+    def _is_own_child(self, pid: int) -> bool:
+        is_worker = self._starting > 0 or any(process.pid == pid for process in self._processes)
+        return is_worker or self._lease_guard.owns(pid)
 
     def _counts_of(self, worker_id: UUID) -> str | None:
         for process in self._processes:

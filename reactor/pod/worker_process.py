@@ -14,9 +14,10 @@ from typing import Any
 from uuid import UUID
 
 from reactor.errors import WorkerNotStarted
+from reactor.lifecycle.release import MAY_HAVE_RUN
 from reactor.log import get_logger
 from reactor.worker.options import Orders
-from reactor.worker.running_attempts import RunningAttempts
+from reactor.worker.running_attempts import UNSETTLED, RunningAttempts, Started
 
 log = get_logger(__name__)
 
@@ -48,8 +49,8 @@ class WorkerProcess:
         self.ended_because: str | None = None
         """Why we ended it; None: we did not."""
         self.started_at = time.monotonic()
-        self.started: dict[UUID, float] = {}
-        """Attempts that were running when it ended, with their deadlines: see `collect`."""
+        self.started: dict[UUID, Started] = {}
+        """Attempts that had started and were not settled when it ended: see `collect`."""
         self.causes: dict[UUID, str] = {}
         """Those of them that are known to have ended it, and how."""
         self._process = process
@@ -58,7 +59,9 @@ class WorkerProcess:
 
     @classmethod
     async def start(cls, orders: Orders) -> "WorkerProcess":
-        running_attempts = RunningAttempts(orders.concurrency)
+        # In quarantine the next job starts when the end of the last one is committed: it would share its blame.
+        unsettled = 0 if orders.options.inherits else UNSETTLED
+        running_attempts = RunningAttempts(orders.concurrency, unsettled=unsettled)
         ours, theirs = socket.socketpair()
         with theirs:
             process = await asyncio.create_subprocess_exec(
@@ -115,7 +118,7 @@ class WorkerProcess:
         self._writer.close()
 
     def collect(self) -> None:
-        """Reads which attempts were running when it ended. Once, since their memory is freed; and at once, since
+        """Reads which attempts had started when it ended. Once, since their memory is freed; and at once, since
         deadlines that pass later prove nothing."""
         self.started = self.running_attempts.read()
         self.running_attempts.close()
@@ -159,6 +162,11 @@ class WorkerProcess:
         return f"The worker process ended: {self.ended_because or self._exit}."
 
     @property
+    def why_unsettled(self) -> str:
+        """What is known of an attempt in it that was not settled."""
+        return f"{self.why} {MAY_HAVE_RUN}"
+
+    @property
     def why_alone(self) -> str:
         """The error of a job that was the only one in it."""
         return f"The job killed its worker process, in which it ran alone. {self.why}"
@@ -174,6 +182,11 @@ class WorkerProcess:
         return f"it was killed by signal {-code}"
 
 
-def _overdue(attempts: Mapping[UUID, float]) -> set[UUID]:
+def _overdue(attempts: Mapping[UUID, Started]) -> set[UUID]:
+    """An attempt whose handler has ended waits for the database, which has no deadline."""
     now = time.monotonic()
-    return {attempt_id for attempt_id, deadline in attempts.items() if deadline and deadline < now}
+    return {
+        attempt_id
+        for attempt_id, started in attempts.items()
+        if started.deadline and started.deadline < now and not started.has_ended
+    }

@@ -32,11 +32,15 @@ log = get_logger(__name__)
 ORPHANED = 70
 """The exit code of a worker whose supervisor has gone."""
 _REPORT_SECONDS = 1.0
+_SUPERVISORS_SIGNALS = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
+    *(signal.SIGUSR1, signal.SIGUSR2),
+)
 
 
 def main() -> None:
     # Signals are for the supervisor. Handled and not ignored: programs that handlers start would inherit SIG_IGN.
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _SUPERVISORS_SIGNALS:
         signal.signal(number, lambda *_: None)
     descriptor = int(sys.argv[1])
     os.set_inheritable(descriptor, False)
@@ -81,7 +85,7 @@ class Process:
             ) from error
         queues, slots = split_slots(orders.queues)
         worker = Worker(orders.pod, registry.job_types, queues, orders.concurrency, UUID(orders.worker_id), slots)
-        running_attempts = RunningAttempts(orders.concurrency, orders.attempts_descriptor)
+        running_attempts = RunningAttempts(orders.concurrency, descriptor=orders.attempts_descriptor)
         return ClaimLoop(orders.options, registry, worker, running_attempts)
 
     async def _work(self, orders: Orders, claim_loop: ClaimLoop) -> None:

@@ -1,54 +1,85 @@
-"""Which attempts have started, in memory that outlives the process that runs them."""
+"""Which attempts have started and are not settled, in memory that outlives the process that runs them."""
 
 import mmap
 import os
 import struct
 import tempfile
+from typing import NamedTuple
 from uuid import UUID
 
-_ENTRY = struct.Struct("=16sd")
+_ENTRY = struct.Struct("=16sqdB")
 _FREE = b"\0" * _ENTRY.size
+_NO_ATTEMPT = b"\0" * 16
+_DEADLINE, _ENDED = 24, 32
+UNSETTLED = 2000
+"""How many attempts may have ended and wait for their commit: four times what one commit settles, so that handlers
+don't wait for it unless the database falls behind."""
+
+
+class Started(NamedTuple):
+    job_id: int
+    deadline: float
+    """When it should have ended, by the machine's monotonic clock; 0: no deadline."""
+    has_ended: bool
+    """Its handler has ended, and its end is not known to be committed."""
 
 
 class RunningAttempts:
-    """An entry for each attempt that runs: its id, and when it should have ended (by the machine's monotonic clock).
+    """An entry for each attempt, from the start of its handler until its end is committed.
 
-    Shared between a worker process and its supervisor: when the worker dies, the supervisor reads here what was
-    running. Writing an entry copies 24 bytes; a message per job would cost throughput.
+    Shared between a worker process and its supervisor: when the worker dies, the supervisor reads here what had
+    started. Writing an entry copies 33 bytes; a message per job would cost throughput.
     """
 
-    def __init__(self, capacity: int, descriptor: int | None = None) -> None:
-        size = capacity * _ENTRY.size
+    def __init__(self, slots: int, *, unsettled: int = UNSETTLED, descriptor: int | None = None) -> None:
+        """`unsettled`: how many entries there are beyond one for each slot. `descriptor`: of the memory of another
+        instance, which has decided its size."""
         if descriptor is None:
             descriptor = _anonymous_file()
-            os.ftruncate(descriptor, size)
+            os.ftruncate(descriptor, (slots + unsettled) * _ENTRY.size)
         self.descriptor = descriptor
-        self._memory = mmap.mmap(descriptor, size)
-        self._free = list(range(0, size, _ENTRY.size))
-        self._capacity = capacity
+        self._memory = mmap.mmap(descriptor, os.fstat(descriptor).st_size)
+        self._free = self._all()
 
-    def enter(self, attempt_id: UUID, deadline: float = 0.0) -> int:
-        """`deadline` 0: none. Returns the entry, for `leave`."""
+    @property
+    def free(self) -> int:
+        """How many more attempts can start."""
+        return len(self._free)
+
+    def enter(self, attempt_id: UUID, job_id: int, deadline: float = 0.0) -> int:
+        """Returns the entry, for the other methods."""
         entry = self._free.pop()
-        _ENTRY.pack_into(self._memory, entry, attempt_id.bytes, deadline)
+        _ENTRY.pack_into(self._memory, entry, attempt_id.bytes, job_id, deadline, False)
         return entry
+
+    def clear_deadline(self, entry: int) -> None:
+        self._memory[entry + _DEADLINE : entry + _ENDED] = _FREE[_DEADLINE:_ENDED]
+
+    def has_ended(self, entry: int) -> None:
+        self._memory[entry + _ENDED] = 1
 
     def leave(self, entry: int) -> None:
         self._memory[entry : entry + _ENTRY.size] = _FREE
         self._free.append(entry)
 
-    def read(self) -> dict[UUID, float]:
-        """Every attempt that runs, with its deadline."""
-        found = (_ENTRY.unpack_from(self._memory, n * _ENTRY.size) for n in range(self._capacity))
-        return {UUID(bytes=attempt): deadline for attempt, deadline in found if any(attempt)}
+    def read(self) -> dict[UUID, Started]:
+        return {
+            UUID(bytes=attempt): Started(job_id, deadline, bool(has_ended))
+            for attempt, job_id, deadline, has_ended in _ENTRY.iter_unpack(self._memory[:])
+            if attempt != _NO_ATTEMPT
+        }
 
     def clear(self) -> None:
         self._memory[:] = b"\0" * len(self._memory)
-        self._free = list(range(0, len(self._memory), _ENTRY.size))
+        self._free = self._all()
 
     def close(self) -> None:
         self._memory.close()
         os.close(self.descriptor)
+
+    def _all(self) -> list[int]:
+        """The first one last, so that few pages are touched."""
+        return list(range(0, len(self._memory), _ENTRY.size))[::-1]
 
 
 def _anonymous_file() -> int:

@@ -65,7 +65,8 @@ class Slots:
         self.on_stuck: Callable[[], None] = lambda: None
         """Called when a handler does not stop: a process that can be replaced should be."""
         self.held: dict[UUID, int] = {}
-        """Attempts that are ours, from the claim to the commit of their end, with their jobs."""
+        """Attempts that are ours, from the claim to the commit of their end, with their entries among the running ones
+        (-1: not started)."""
         self.writers = Writers(connection, self._on_settled, counts.batches)
         self._worker = worker
         self._registry = registry
@@ -86,8 +87,8 @@ class Slots:
 
     @property
     def free(self) -> int:
-        """Slots that are free; negative while jobs wait for one."""
-        return self._worker.capacity - len(self._active) - len(self._ready)
+        """Slots that are free; negative while jobs wait for one. None is, while too many ends wait for their commit."""
+        return min(self._worker.capacity - len(self._active), self._running.free) - len(self._ready)
 
     def free_of_queues(self) -> dict[str, int]:
         """Of queues that may not take all slots: how many more jobs they may have."""
@@ -111,24 +112,25 @@ class Slots:
 
     def take(self, jobs: Iterable[Job]) -> None:
         for job in jobs:
-            self.held[job.attempt_id] = job.id
+            self.held[job.attempt_id] = -1
             self._ready.append(job)
         self._fill()
 
     def _fill(self) -> None:
-        while self._ready and len(self._active) < self._worker.capacity and not self.is_closed:
+        while self._ready and len(self._active) < self._worker.capacity and self._running.free and not self.is_closed:
             self._start(self._ready.popleft())
 
     def _start(self, job: Job) -> None:
         execution = Execution(job, self._registry.get_handler(job.job_type), self._services)
         self._active[job.attempt_id] = execution
         if execution.timeout_seconds is None:
-            execution.entry = self._running.enter(job.attempt_id)
+            execution.entry = self._running.enter(job.attempt_id, job.id)
         else:
             margin = self.timings.give_up_seconds + self.timings.blocked_seconds
             deadline = time.monotonic() + execution.timeout_seconds + margin
-            execution.entry = self._running.enter(job.attempt_id, deadline)
+            execution.entry = self._running.enter(job.attempt_id, job.id, deadline)
             execution.timer = self._loop.call_later(execution.timeout_seconds, self._time_out, execution)
+        self.held[job.attempt_id] = execution.entry
         execution.task = self._loop.create_task(self._run(execution))
 
     async def _run(self, execution: Execution) -> None:
@@ -152,11 +154,13 @@ class Slots:
         if self._leaving:
             # The end of its task does not mean that its thread has ended, and its entry may be another worker's by now.
             return
-        if end is not _INTERRUPTED:  # else the release of our claims must know that it had started
-            self._running.leave(execution.entry)
+        if end is not _INTERRUPTED:
+            self._running.has_ended(execution.entry)
         self._counts.ended += 1
         if execution.is_given_up:
             self._given_up -= 1
+            if job.attempt_id not in self.held:
+                self._running.leave(execution.entry)
             self._has_stopped(job.id)
         elif isinstance(end, Ending):
             self.writers.endings.put(end)
@@ -187,10 +191,15 @@ class Slots:
         self._forget(attempt_id, state)
 
     def _forget(self, attempt_id: UUID, state: JobState | None) -> None:
-        self.held.pop(attempt_id, None)
+        entry = self.held.pop(attempt_id, -1)
+        was_full = not self._running.free
+        if entry >= 0 and attempt_id not in self._active:  # else its handler does not stop: see `_on_end`
+            self._running.leave(entry)
         self._answer(attempt_id, state)
         self.on_settled()
-        if not self.held:
+        if was_full:
+            self._fill()
+        if was_full or not self.held:
             self.on_ended()
 
     def _has_stopped(self, job_id: int) -> None:
@@ -216,9 +225,7 @@ class Slots:
         log.error(
             "a handler does not stop", job_id=job.id, job_type=job.job_type, timeout_seconds=execution.timeout_seconds
         )
-        # Without a deadline now: the supervisor must not take the event loop for blocked.
-        self._running.leave(execution.entry)
-        execution.entry = self._running.enter(job.attempt_id)
+        self._running.clear_deadline(execution.entry)  # the supervisor must not take the event loop for blocked
         execution.attempt.abandon()
         execution.is_given_up = True
         self._given_up += 1

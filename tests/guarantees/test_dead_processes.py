@@ -2,13 +2,14 @@
 
 import asyncio
 import signal
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from reactor.database.connection import Connection
-from tests.support.jobs import Row, has_state, insert
+from tests.support.jobs import Row, has_state, hold_back_completions, insert
 from tests.support.pods import Marks, StartPod, is_alive
 from tests.support.until import until
 
@@ -70,6 +71,25 @@ async def test_a_dead_worker_process_is_noticed_although_its_handlers_forked(
         pod.kill(forked)
 
 
+AS_SUBREAPER = "import ctypes, os, sys; ctypes.CDLL(None).prctl(36, 1, 0, 0, 0); os.execvp(sys.argv[1], sys.argv[1:])"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
+async def test_a_pod_that_inherits_orphans_reaps_them(
+    start_pod: StartPod, connection: Connection, marks: Marks
+) -> None:
+    """As the first process of a container does. The ends of its own processes are still noticed as such."""
+    pod = await start_pod(prefix=[sys.executable, "-c", AS_SUBREAPER])
+    for _ in range(3):
+        await insert(connection, "orphan")
+    await until(lambda: len(marks("orphan")) == 3)
+    orphans = [pid for _, _, pid, _ in marks("orphan")]
+    await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in orphans))
+    pod.kill(pod.workers[0])
+    [died] = await until(lambda: pod.events("worker died"))
+    assert "SIGKILL" in died["why"]
+
+
 async def test_a_killed_worker_process_is_replaced(start_pod: StartPod, connection: Connection, marks: Marks) -> None:
     pod = await start_pod()
     await insert(connection, "await")
@@ -114,11 +134,12 @@ async def test_a_dead_pods_jobs_run_again_within_the_lease(
     )
 
 
+@pytest.mark.parametrize("kind", ["die", "close_files"])
 async def test_a_job_that_kills_its_process_fails_and_its_neighbours_are_not_charged(
-    start_pod: StartPod, connection: Connection, row: Row
+    start_pod: StartPod, connection: Connection, row: Row, kind: str
 ) -> None:
-    """Guarantee 6: a poison job."""
-    killer = await insert(connection, "die", priority=-1)
+    """Guarantee 6: a poison job, which kills its process while it runs, or after it returned."""
+    killer = await insert(connection, kind, priority=-1)
     neighbours = [await insert(connection, "await", payload='{"seconds": 0.2}') for _ in range(50)]
     await start_pod("--concurrency", "60")
     await until(lambda: has_state(row, killer, "failed"), within_seconds=40)
@@ -143,6 +164,27 @@ async def test_a_job_that_ends_its_process_alone_is_charged_at_once(
     await until(lambda: has_state(row, killer, "failed"))
     assert len(marks("started")) == 1
     assert "ran alone" in (await row(killer))["error"]
+
+
+async def test_a_job_whose_process_dies_before_its_end_is_committed_may_have_run(
+    start_pod: StartPod, connection: Connection, row: Row
+) -> None:
+    """Its handler has returned: an email that it sent is sent again."""
+    await hold_back_completions(connection)
+    pod = await start_pod()
+    job_id = await insert(connection, "noop")
+    await until(lambda: pod.events("row locked, write postponed"))
+    pod.kill(pod.workers[0])
+    await until(lambda: connection.fetchval("select exists (select from reactor.attempts)"))
+    [attempt] = await connection.fetch("select outcome, error from reactor.attempts")
+    assert attempt["outcome"] == "crashed"
+    assert "may have run" in attempt["error"]
+    assert [event["ended_and_not_written"] for event in pod.events("worker died")] == [1]
+    [released] = await until(lambda: pod.events("jobs of a dead worker process released"))
+    assert (released["started"], released["unstarted"]) == ([job_id], 0)
+    await connection.execute("drop trigger hold_back on reactor.jobs")
+    await until(lambda: has_state(row, job_id, "completed"))
+    assert (await row(job_id))["attempts"] == 1
 
 
 async def test_a_zombie_changes_nothing_and_is_stopped(

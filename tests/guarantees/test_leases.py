@@ -50,7 +50,7 @@ async def test_an_outage_beyond_the_lease_charges_no_job(
     assert [tuple(row) for row in rows] == [("completed", 1, 10)]
     history = await connection.fetch("select distinct outcome, error from reactor.attempts")
     assert [tuple(row) for row in history] == [
-        ("released", "The worker process ended: its lease could not be renewed.")
+        ("released", "The worker process ended: its lease could not be renewed. The handler may have run to its end.")
     ]
 
 

@@ -1,6 +1,7 @@
 """SIGTERM: all jobs are released within 2 s of the end of the grace period, even if handlers don't stop."""
 
 import asyncio
+import os
 import signal
 import time
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reactor.database.connection import Connection, connect
-from tests.support.jobs import Row, has_state, insert
+from tests.support.jobs import Row, has_state, hold_back_completions, insert
 from tests.support.pods import Marks, StartPod
 from tests.support.until import until
 
@@ -78,6 +79,22 @@ async def test_on_shutdown_fail_makes_interrupted_jobs_fail(
     assert "Worker received SIGTERM" in failed["error"]
 
 
+async def test_a_job_whose_end_is_not_committed_is_released_as_started(
+    start_pod: StartPod, connection: Connection, row: Row
+) -> None:
+    """Its handler has returned, and may not be said to never have started."""
+    await hold_back_completions(connection)
+    pod = await start_pod(SHUTDOWN_GRACE_SECONDS=0)
+    job_id = await insert(connection, "noop")
+    await until(lambda: pod.events("row locked, write postponed"))
+    pod.signal(signal.SIGTERM)
+    assert await pod.exit_code() == 1
+    [attempt] = await connection.fetch("select outcome, error from reactor.attempts where job_id = $1", job_id)
+    assert attempt["outcome"] == "released"
+    assert "may have run" in attempt["error"]
+    assert (await row(job_id))["attempts"] == 0
+
+
 async def test_after_a_restart_no_job_stays_running(
     start_pod: StartPod, connection: Connection, row: Row, marks: Marks
 ) -> None:
@@ -105,6 +122,27 @@ async def test_a_second_signal_stops_immediately(
     pod.signal(signal.SIGINT)
     assert await pod.exit_code() == 1
     assert (await row(job_id))["state"] == "pending"
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT])
+async def test_other_signals_that_end_a_process_stop_it_like_sigterm(
+    start_pod: StartPod, connection: Connection, row: Row, marks: Marks, number: int
+) -> None:
+    """Those that mean nothing to a pod are ignored, by its worker processes too."""
+    pod = await start_pod(SHUTDOWN_GRACE_SECONDS=0)
+    job_id = await insert(connection, "await")
+    await until(lambda: marks("started"))
+    worker = pod.workers[0]
+    for ignored in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGQUIT):
+        os.kill(worker, ignored)
+    pod.signal(signal.SIGUSR1)
+    pod.signal(signal.SIGUSR2)
+    pod.signal(number)
+    await until(lambda: pod.events("stopping"))
+    assert await pod.exit_code() == 1
+    assert not pod.events("worker died")
+    assert ((await row(job_id))["state"], (await row(job_id))["attempts"]) == ("pending", 0)
+    assert await connection.fetchval("select outcome from reactor.attempts") == "released"
 
 
 async def test_the_number_of_free_releases_is_limited(connection: Connection, start_pod: StartPod, row: Row) -> None:

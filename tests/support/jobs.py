@@ -64,3 +64,15 @@ async def history(connection: Connection) -> list[tuple[int, str]]:
     """The jobs and outcomes of all attempts that have ended."""
     rows = await connection.fetch("select job_id, outcome from reactor.attempts order by 1, ended_at")
     return [(row["job_id"], row["outcome"]) for row in rows]
+
+
+async def hold_back_completions(connection: Connection) -> None:
+    """As another transaction that has locked the rows would."""
+    await connection.execute(
+        """
+        create function hold_back() returns trigger language plpgsql as
+            $$ begin raise exception 'held back' using errcode = 'lock_not_available'; end $$;
+        create trigger hold_back before update on reactor.jobs
+            for each row when (new.state = 'completed') execute function hold_back();
+        """
+    )

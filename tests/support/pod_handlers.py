@@ -88,6 +88,14 @@ async def leave(job: Job) -> None:
     os._exit(3)
 
 
+@register("close_files")
+async def close_files(job: Job) -> None:
+    """Returns, but its process can neither commit that nor continue."""
+    mark(job, "started")
+    await asyncio.sleep(0.05)  # so that other jobs of the same claim have started
+    os.closerange(3, 1000)
+
+
 @register("stuck", timeout_seconds=0.5, backoff=0)
 def stuck(job: Job) -> dict[str, Any] | None:
     """The first attempt does not end; the next ones do."""
@@ -155,6 +163,17 @@ async def forks(job: Job) -> None:
         time.sleep(30)  # noqa: ASYNC251
         os._exit(0)
     await asyncio.sleep(seconds(job))
+
+
+@register("orphan")
+async def orphan(job: Job) -> None:
+    """Leaves a process that ends at once, after its parent has."""
+    mark(job, "started")
+    if (child := os.fork()) == 0:
+        if os.fork() == 0:
+            mark(job, "orphan")
+        os._exit(0)
+    os.waitpid(child, 0)  # noqa: ASYNC222
 
 
 @register("simulation")

@@ -10,7 +10,7 @@ from reactor.pod.in_process import Reactor
 from reactor.worker.claim_loop import ClaimLoop
 from reactor.worker.running_attempts import RunningAttempts
 from tests.support.claim_loops import Running, register
-from tests.support.jobs import Row, has_ended, has_state, insert
+from tests.support.jobs import Row, has_ended, has_state, hold_back_completions, insert
 from tests.support.until import until
 
 
@@ -227,3 +227,59 @@ async def test_a_handler_that_ends_after_its_worker_frees_no_entry_of_the_next_o
         async with asyncio.timeout(20):
             await ended
         running_attempts.close()
+
+
+async def test_an_attempt_counts_as_started_until_its_end_is_committed(
+    connection: Connection, row: Row, registry: Registry, running: Running
+) -> None:
+    """However often the commit is tried. The next job starts meanwhile, if there is room to list it."""
+
+    @registry.register("work", timeout_seconds=600)
+    async def work(job: Job) -> None: ...
+
+    await hold_back_completions(connection)
+    running_attempts = RunningAttempts(1, unsettled=1)
+    async with running(concurrency=1, running_attempts=running_attempts) as loop:
+        jobs = {await insert(connection) for _ in range(3)}
+        await until(lambda: loop.counts.ended == 2)
+        listed = running_attempts.read()
+        assert {started.has_ended for started in listed.values()} == {True}
+        last = jobs - {started.job_id for started in listed.values()}
+        assert len(last) == 1
+        assert (await row(*last))["started_at"] is None
+        await connection.execute("drop trigger hold_back on reactor.jobs")
+        for job_id in jobs:
+            await until(lambda job_id=job_id: has_state(row, job_id, "completed"))
+        await until(lambda: not running_attempts.read())
+    running_attempts.close()
+
+
+async def test_an_attempt_whose_end_is_refused_stays_listed_and_is_written_later(
+    connection: Connection, row: Row, registry: Registry, running: Running
+) -> None:
+    """A reconciliation must not release it as never started."""
+
+    @registry.register("work")
+    async def work(job: Job) -> None: ...
+
+    await connection.execute(
+        """
+        create sequence refusals;
+        create function refuse() returns trigger language plpgsql as
+            $$ begin perform nextval('public.refusals'); raise exception 'refused'; end $$;
+        create trigger refuse before update on reactor.jobs
+            for each row when (new.finished_at is not null) execute function refuse();
+        """
+    )
+    running_attempts = RunningAttempts(1)
+    async with running(concurrency=1, running_attempts=running_attempts, reconcile_seconds=3600) as loop:
+        job_id = await insert(connection)
+        # What it returned is refused, and then the failure that this is, again and again.
+        await until(lambda: connection.fetchval("select last_value > 2 from refusals"))
+        await loop.reconciliation.reconcile()
+        assert [started.job_id for started in running_attempts.read().values()] == [job_id]
+        await connection.execute("drop trigger refuse on reactor.jobs")
+        await until(lambda: has_state(row, job_id, "failed"))
+        await until(lambda: not running_attempts.read())
+        assert loop.counts.claimed == 1
+    running_attempts.close()
