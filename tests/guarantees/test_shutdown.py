@@ -34,7 +34,7 @@ async def test_jobs_are_released_within_two_seconds_of_the_end_of_the_grace_peri
         else:
             released = await row(job_id)
             assert (released["state"], released["attempts"], released["worker_id"]) == ("pending", 0, None)
-            assert released["started_at"] is None
+            assert released["started_at"] is not None
             [attempt] = await connection.fetch(
                 "select outcome, extract(epoch from ended_at)::float8 as at from reactor.attempts where job_id = $1",
                 job_id,

@@ -16,8 +16,8 @@
 -- | recovered  | pending       | pending   | 0         | null      | null      | given | lease_lost  |
 --
 -- A job that is pending again has neither attempt_id nor finished_at; a job that ended keeps its attempt_id. Only an
--- attempt that leaves its job pending is recorded in reactor.attempts. Where the job keeps the error of an earlier
--- attempt, it also loses a started_at that this attempt set. Two exceptions:
+-- attempt that leaves its job pending is recorded in reactor.attempts. A job whose first claim is unstarted loses the
+-- started_at that the claim set. Two exceptions:
 -- - released, crashed: after ten of them the job itself is the likely cause, and the attempt is charged, as culprit is.
 -- - abandoned (a timeout, and the handler can't be stopped): without a delay, the job fails. It keeps worker_id, and
 --   with it the scope, until the handler has stopped or its process is dead.
@@ -115,8 +115,8 @@ begin
             run_after = case when e.refund > 0 or e.retries and j.attempts < j.quota then ended_at + e.delay end,
             finished_at = case when e.refund > 0 or e.retries and j.attempts < j.quota then null else ended_at end,
             attempts = j.attempts - e.refund,
-            started_at = case when e.refund > 0 and e.outcome in ('unstarted', 'released', 'crashed')
-                and j.started_at = j.locked_at then null else j.started_at end,
+            started_at = case when e.outcome = 'unstarted' and j.started_at = j.locked_at then null
+                else j.started_at end,
             worker_id = case when e.outcome = 'abandoned' then j.worker_id end,
             holds_scope = j.holds_scope and e.outcome = 'abandoned',
             result = e.result,
