@@ -18,6 +18,7 @@ from reactor.database.connection import Connection, connect, with_database
 from reactor.settings import read_settings
 from tests.support.http_app import make_app, patient
 from tests.support.pods import StartPod
+from tests.support.pooler import pooler
 from tests.support.until import until
 
 
@@ -109,6 +110,18 @@ async def test_a_pod_without_its_listener_is_not_ready_until_it_reconnects(
             assert "reactor_worker_listening{" in await probe.metrics()
             await let_in()
             await until(probe.is_ready)
+        pod.end()
+
+
+async def test_a_pod_that_listens_through_a_transaction_pooler_is_not_ready(
+    start_pod: StartPod, database: str, folder: Path
+) -> None:
+    async with pooler(database, folder) as pooled:
+        pod = await start_pod("--health-port", "0", LISTEN_URL=pooled.url, HEARTBEAT_SECONDS=1, LEASE_SECONDS=30)
+        async with probing(pod) as probe:
+            await until(lambda: pod.events("notifications do not arrive"))
+            status, body = await probe.ready()
+            assert (status, body["database"], body["listener"]) == (503, "ok", "not well")
         pod.end()
 
 
