@@ -10,8 +10,9 @@ import anyio
 import asyncpg
 
 from reactor.database import statements
-from reactor.database.connection import NEWEST_TESTED_SERVER, Connection, address, connect
+from reactor.database.connection import NEWEST_TESTED_SERVER, Connection, connect
 from reactor.database.revision import check_revision
+from reactor.database.url import address
 from reactor.embedded.locate import Location
 from reactor.errors import DatabaseUnreachable, ReactorError, ServerUnsupported
 from reactor.settings import unknown_settings

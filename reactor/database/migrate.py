@@ -15,9 +15,10 @@ from sqlalchemy.pool import NullPool
 
 from reactor.database import statements
 from reactor.database.assets import folder
-from reactor.database.connection import Connection, address, open_connection
+from reactor.database.connection import Connection, open_connection
 from reactor.database.restore_repair import repair_restored_rows
 from reactor.database.revision import current_revision, known_revisions
+from reactor.database.url import address
 from reactor.errors import MigrationFailed, PrivilegeMissing, ReactorError, SchemaUnknown
 from reactor.log import get_logger
 

@@ -14,7 +14,8 @@ from uuid import uuid4
 
 import httpx
 
-from reactor.database.connection import Connection, connect, with_database
+from reactor.database.connection import Connection, connect
+from reactor.database.url import with_database
 from reactor.settings import read_settings
 from tests.support.http_app import make_app, patient
 from tests.support.pods import StartPod

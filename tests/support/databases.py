@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from uuid import uuid4
 
-from reactor.database.connection import connect, with_database
+from reactor.database.connection import connect
+from reactor.database.url import with_database
 
 
 @asynccontextmanager
