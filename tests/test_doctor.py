@@ -37,6 +37,12 @@ async def test_a_missing_schema_is_a_problem(server: str) -> None:
     assert (schema.level, schema.remedy) == (Level.PROBLEM, "Run `reactor migrate`.")
 
 
+async def test_a_read_only_database_is_a_problem(database: str) -> None:
+    server = (await findings(f"{database}&default_transaction_read_only=on"))["server"]
+    assert server.level is Level.PROBLEM
+    assert "default_transaction_read_only" in server.remedy
+
+
 async def test_an_unreachable_server_is_the_only_finding() -> None:
     found = await findings("postgresql://u@127.0.0.1:1/x")
     assert list(found) == ["server"]

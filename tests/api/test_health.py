@@ -126,6 +126,14 @@ async def test_a_pod_that_listens_through_a_transaction_pooler_is_not_ready(
         pod.end()
 
 
+async def test_a_read_only_database_is_not_ready(database: str) -> None:
+    app = make_app(f"{database}&default_transaction_read_only=on")
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+        status, body = await Probe(client).ready()
+        assert (status, "read-only" in body["database"]) == (503, True)
+        await app.state.reactor.close()
+
+
 async def test_a_server_whose_feed_can_not_listen_is_not_ready(database: str, connection: Connection) -> None:
     async with separate_listen_role(database, connection) as (listen_url, cut_off, let_in):
         app = make_app(database, listen_url=listen_url)

@@ -9,10 +9,11 @@ from reactor.database.url import with_database
 
 
 @asynccontextmanager
-async def empty_database(server: str) -> AsyncIterator[str]:
+async def empty_database(server: str, options: str = "") -> AsyncIterator[str]:
+    """`options`: of CREATE DATABASE."""
     name = f"reactor_test_{uuid4().hex[:12]}"
     async with connect(server, name="test") as admin:
-        await admin.execute(f"create database {name}")
+        await admin.execute(f"create database {name} {options}")
         try:
             yield with_database(server, name)
         finally:
