@@ -18,7 +18,8 @@ from uuid import uuid4
 
 import asyncpg
 
-from reactor.database.connection import Connection, connect, with_database
+from reactor.database.connection import Connection, connect
+from reactor.database.url import with_database
 from reactor.embedded import start_embedded
 from reactor.job import Job
 from reactor.testing import server_for_tests

@@ -27,6 +27,7 @@ def execute_frozen(script: Path) -> None:
     # A migration that waits for a lock makes all later requests wait behind it: better to fail and be run again.
     # Sent through SQLAlchemy, which begins the transaction with the first statement that it sees.
     connection.exec_driver_sql("set local lock_timeout = '30s'")
+    connection.exec_driver_sql("set local statement_timeout = 0")
     driver = connection.connection.dbapi_connection
     assert driver is not None
     driver.run_async(lambda asyncpg_connection: asyncpg_connection.execute(frozen_sql(script)))
@@ -34,8 +35,9 @@ def execute_frozen(script: Path) -> None:
 
 def print_sql() -> None:
     context.configure(dialect_name="postgresql", transaction_per_migration=True, version_table_schema=SCHEMA)
-    preparation = Path(__file__).with_name("prepare.sql").read_text(encoding="utf-8")
-    context.get_context().impl.static_output(f"{preparation}\nset role reactor_owner;\n")
+    for name in ("roles.sql", "prepare.sql"):
+        context.get_context().impl.static_output(Path(__file__).with_name(name).read_text(encoding="utf-8"))
+    context.get_context().impl.static_output("set role reactor_owner;\n")
     with context.begin_transaction():
         context.run_migrations(execute_frozen=execute_frozen)
 

@@ -10,10 +10,11 @@ import anyio
 import asyncpg
 
 from reactor.database import statements
-from reactor.database.connection import NEWEST_TESTED_SERVER, Connection, address, connect
+from reactor.database.connection import NEWEST_TESTED_SERVER, Connection, connect
 from reactor.database.revision import check_revision
+from reactor.database.url import address
 from reactor.embedded.locate import Location
-from reactor.errors import DatabaseUnreachable, ReactorError, ServerUnsupported
+from reactor.errors import DatabaseReadOnly, DatabaseUnreachable, EncodingUnsupported, ReactorError, ServerUnsupported
 from reactor.settings import unknown_settings
 
 
@@ -99,6 +100,12 @@ def _server(location: Location, facts: asyncpg.Record) -> Finding:
             f"{message} It is a read-only standby.",
             "Connect to its primary.",
         )
+    if facts["is_read_only"]:
+        error = DatabaseReadOnly()
+        return Finding("server", Level.PROBLEM, f"{message} {error.message}", error.remedy)
+    if facts["encoding"] != "UTF8":
+        unsupported = EncodingUnsupported(facts["database"], facts["encoding"])
+        return Finding("server", Level.PROBLEM, f"{message} {unsupported.message}", unsupported.remedy)
     if int(facts["version"].split(".")[0].split()[0]) > NEWEST_TESTED_SERVER:
         return Finding("server", Level.WARNING, f"{message} reactor is tested up to {NEWEST_TESTED_SERVER}.")
     return Finding("server", Level.OK, message)

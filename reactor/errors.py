@@ -68,12 +68,41 @@ class SchemaUnknown(ReactorError):
         self.found = found
 
 
-class MigrationFailed(ReactorError):
-    def __init__(self, why: str) -> None:
+class SchemaForeign(ReactorError):
+    def __init__(self, owner: str) -> None:
         super().__init__(
-            f"A migration failed: {why}.",
-            "Nothing was changed. Fix the cause and run `reactor migrate` again.",
+            f"The database has a schema `reactor` of {owner} that reactor has not created. Nothing was changed.",
+            "The name can't be changed, and a database holds one reactor: use a database of its own for this one, or "
+            "rename that schema.",
         )
+
+
+class EncodingUnsupported(ReactorError):
+    def __init__(self, database: str, encoding: str) -> None:
+        super().__init__(
+            f"The encoding of the database {database} is {encoding}; reactor needs UTF8.",
+            "Create a database with it: create database NAME encoding 'UTF8' template template0; (in the locale C, or "
+            "in one of UTF8)",
+        )
+
+
+class DatabaseReadOnly(ReactorError):
+    def __init__(self) -> None:
+        super().__init__(
+            "The database is read-only: it is a standby, or default_transaction_read_only is on.",
+            "Use the address of the primary, or set default_transaction_read_only = off for this user or database.",
+        )
+
+
+class MigrationFailed(ReactorError):
+    def __init__(self, why: str, event_triggers: Sequence[str] = ()) -> None:
+        remedy = "Nothing was changed. Fix the cause and run `reactor migrate` again."
+        if event_triggers:
+            remedy += (
+                f" The database has event triggers, which may forbid it: {', '.join(event_triggers)}. A superuser can "
+                "disable one for the time being: alter event trigger NAME disable;"
+            )
+        super().__init__(f"A migration failed: {why}.", remedy)
 
 
 class PrivilegeMissing(ReactorError):

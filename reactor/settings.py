@@ -31,6 +31,7 @@ _KUBERNETES_VALUE = re.compile(r"(tcp|udp)://")
 _ORIGIN = re.compile(r"(?P<site>(?P<scheme>https?)://([a-z0-9._-]+|\[[0-9a-f:.]+\]))(?P<port>:[0-9]{1,5})?")
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 _MIN_SECRET_LENGTH = 32
+_URL = re.compile(r"postgres(ql)?(\+\w+)?://")  # with the driver of SQLAlchemy's form, postgresql+asyncpg://
 
 
 def _split(value: object) -> object:
@@ -43,7 +44,7 @@ def _split(value: object) -> object:
 
 
 def _address(value: SecretStr) -> SecretStr:
-    if not value.get_secret_value().startswith(("postgresql://", "postgres://")):
+    if not _URL.match(value.get_secret_value()):
         raise ValueError("It must be a URL such as postgresql://user:password@host:5432/database")
     return value
 

@@ -16,8 +16,9 @@ import asyncpg
 
 from reactor.counts import Counts
 from reactor.database import statements
-from reactor.database.connection import connect, with_database
+from reactor.database.connection import connect
 from reactor.database.migrate import migrate
+from reactor.database.url import with_database
 from reactor.embedded import start_embedded
 from reactor.handlers.registry import Registry, default
 from reactor.job import JobState

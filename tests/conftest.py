@@ -240,6 +240,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> Iterator[Events]:
     for module in map(
         importlib.import_module,
         (
+            "reactor.database.listener",
             "reactor.handlers.attempt",
             "reactor.worker.slots",
             "reactor.worker.claim_loop",

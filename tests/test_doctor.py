@@ -12,6 +12,7 @@ from reactor.database.migrate import migrate
 from reactor.doctor import Finding, Level, Limits, diagnose
 from reactor.embedded import start_embedded
 from reactor.embedded.locate import Location
+from tests.support.pooler import pooler
 
 # Other tests keep the machine busy.
 PATIENT = Limits(notification_seconds=20.0)
@@ -34,6 +35,12 @@ async def test_a_healthy_database_has_no_problems(database: str) -> None:
 async def test_a_missing_schema_is_a_problem(server: str) -> None:
     schema = (await findings(server))["schema"]
     assert (schema.level, schema.remedy) == (Level.PROBLEM, "Run `reactor migrate`.")
+
+
+async def test_a_read_only_database_is_a_problem(database: str) -> None:
+    server = (await findings(f"{database}&default_transaction_read_only=on"))["server"]
+    assert server.level is Level.PROBLEM
+    assert "default_transaction_read_only" in server.remedy
 
 
 async def test_an_unreachable_server_is_the_only_finding() -> None:
@@ -84,6 +91,13 @@ async def test_lost_notifications_are_a_problem(database: str, server: str) -> N
     """Notifications don't cross databases, so another database simulates a pooler that loses them."""
     found = await findings(database, listen_url=server, limits=IMPATIENT)
     assert found["notifications"].level is Level.PROBLEM
+
+
+async def test_a_listener_behind_a_transaction_pooler_is_a_problem(database: str, folder: Path) -> None:
+    async with pooler(database, folder) as pooled:
+        found = await findings(pooled.url, limits=IMPATIENT)
+    assert (found["pooler"].level, found["notifications"].level) == (Level.WARNING, Level.PROBLEM)
+    assert "REACTOR_LISTEN_URL" in found["notifications"].remedy
 
 
 async def test_a_pooler_is_detected(pooled: tuple[str, str]) -> None:

@@ -8,8 +8,9 @@ from typing import Any, cast
 import asyncpg
 from starlette.requests import Request
 
-from reactor.database.connection import Connection, address, open_pool
+from reactor.database.connection import Connection, open_pool
 from reactor.database.refusals import refusals_explained
+from reactor.database.url import address
 from reactor.errors import DatabaseUnreachable
 from reactor.log import get_logger
 from reactor.settings import Settings

@@ -10,8 +10,9 @@ import click
 from reactor.cli.options import address_options
 from reactor.cli.signals import on_stop_signal
 from reactor.cli.worker import exit_code, health_checks, pod_options
-from reactor.database.connection import connect, is_pooled, without_password
+from reactor.database.connection import connect, is_pooled
 from reactor.database.migrate import migrate as migrate_up
+from reactor.database.url import without_password
 from reactor.demo import submit_demo
 from reactor.embedded.locate import Location, locate
 from reactor.errors import ReactorError, first_error

@@ -4,14 +4,15 @@ import asyncio
 import os
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TypeAlias
-from urllib.parse import SplitResult, parse_qs, urlsplit
 
 import asyncpg
 
 from reactor.database import statements
+from reactor.database.url import Target, address, database, parse
 from reactor.errors import DatabaseUnreachable, ServerUnsupported
 
 OLDEST_SERVER = 15
@@ -20,35 +21,19 @@ NEWEST_TESTED_SERVER = 18
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 
-def address(url: str) -> str:
-    """The server and database of `url`, for messages: without user and password."""
-    parts = urlsplit(url)
-    _, _, host = parts.netloc.rpartition("@")
-    host = host or parse_qs(parts.query).get("host", ["localhost"])[0]
-    return f"PostgreSQL at {host}{parts.path if len(parts.path) > 1 else ''}"
-
-
-def without_password(url: str) -> str:
-    parts = urlsplit(url)
-    user, at, host = parts.netloc.rpartition("@")
-    return _joined(parts._replace(netloc=user.partition(":")[0] + at + host))
-
-
-def with_database(url: str, database: str) -> str:
-    """The same server, another database."""
-    return _joined(urlsplit(url)._replace(path=f"/{database}"))
-
-
 async def open_connection(url: str, *, name: str, timeout_seconds: float = 10, prepares: bool = True) -> Connection:
     """A new connection, shown as `name` in pg_stat_activity. The caller must close it.
 
     `prepares`: False for connections that must work through old transaction poolers, which break named prepared
     statements.
     """
+    target = parse(url)
+    timeout_seconds = target.connect_timeout or timeout_seconds
     try:
         connection = await asyncpg.connect(
-            _for_asyncpg(url),
+            target.dsn,
             timeout=timeout_seconds,
+            direct_tls=target.direct_tls,
             server_settings={"application_name": name, "timezone": "UTC"},
             statement_cache_size=100 if prepares else 0,
         )
@@ -58,7 +43,7 @@ async def open_connection(url: str, *, name: str, timeout_seconds: float = 10, p
         version = connection.get_settings().server_version
         await connection.close()
         raise ServerUnsupported(version, OLDEST_SERVER)
-    _notice_a_dead_peer(connection)
+    _notice_a_dead_peer(connection, target.keepalives)
     try:
         await connection.execute(statements.USE_READ_COMMITTED, timeout=timeout_seconds)
     except BaseException:
@@ -79,13 +64,16 @@ async def open_pool(
 
     `timezone`: of the times in JSON that the server generates; None: the server's default.
     """
+    target = parse(url)
     return await asyncpg.create_pool(
-        _for_asyncpg(url),
+        target.dsn,
         min_size=0,
         max_size=size,
         server_settings={"application_name": name} | ({"timezone": timezone} if timezone else {}),
         statement_cache_size=100 if prepares else 0,
-        init=_watched,
+        init=partial(_watch, target),
+        timeout=target.connect_timeout or 60,
+        direct_tls=target.direct_tls,
     )
 
 
@@ -101,38 +89,22 @@ async def connect(
         await connection.close(timeout=timeout_seconds)
 
 
-async def _watched(connection: Connection) -> None:
-    _notice_a_dead_peer(connection)
+async def _watch(target: Target, connection: Connection) -> None:
+    _notice_a_dead_peer(connection, target.keepalives)
 
 
-def _notice_a_dead_peer(connection: Connection) -> None:
+def _notice_a_dead_peer(connection: Connection, keepalives: Mapping[str, int]) -> None:
     """Makes the kernel probe an idle peer, and give up on data that the peer does not acknowledge."""
     transport = connection._transport  # type: ignore[attr-defined]  # asyncpg has no public access
     original = transport.get_extra_info("socket")
-    if original is None or original.family == getattr(socket, "AF_UNIX", None):
+    if not keepalives or original is None or original.family == getattr(socket, "AF_UNIX", None):
         return
     # A duplicate, because uvloop's sockets take no options; options belong to the connection, not to the descriptor.
     with socket.socket(fileno=os.dup(original.fileno())) as handle:
         handle.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in (
-            ("TCP_KEEPIDLE", 10),
-            ("TCP_KEEPINTVL", 3),
-            ("TCP_KEEPCNT", 3),
-            ("TCP_USER_TIMEOUT", 15_000),
-        ):
+        for option, value in keepalives.items():
             if hasattr(socket, option):
                 handle.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-
-
-def _joined(parts: SplitResult) -> str:
-    # urlunsplit drops the slashes before an empty host (postgresql:///name?host=/run), which libpq needs.
-    return f"{parts.scheme}://{parts.netloc}{parts.path}{'?' + parts.query if parts.query else ''}"
-
-
-def _for_asyncpg(url: str) -> str:
-    """Accepts SQLAlchemy's form (postgresql+asyncpg://) too, so that an application needs one address only."""
-    scheme, separator, rest = url.partition("://")
-    return f"{scheme.split('+')[0]}{separator}{rest}"
 
 
 def _unreachable(url: str, error: Exception, timeout_seconds: float) -> DatabaseUnreachable:
@@ -141,14 +113,19 @@ def _unreachable(url: str, error: Exception, timeout_seconds: float) -> Database
         case asyncpg.InvalidPasswordError() | asyncpg.InvalidAuthorizationSpecificationError():
             return DatabaseUnreachable(where, str(error), "Check user and password in REACTOR_DATABASE_URL.")
         case asyncpg.InvalidCatalogNameError():
-            name = urlsplit(url).path.lstrip("/")
-            return DatabaseUnreachable(where, str(error), f"Create it (createdb {name}), or use another one.")
+            return DatabaseUnreachable(where, str(error), f"Create it (createdb {database(url)}), or use another one.")
         case asyncpg.TooManyConnectionsError():
             return DatabaseUnreachable(
                 where, str(error), "End idle sessions, raise max_connections, or put a pooler in front."
             )
         case asyncpg.CannotConnectNowError():
             return DatabaseUnreachable(where, str(error), "It is starting or stopping. Try again in a moment.")
+        case asyncpg.UndefinedObjectError() | asyncpg.CantChangeRuntimeParamError() | asyncpg.ProtocolViolationError():
+            return DatabaseUnreachable(
+                where,
+                str(error),
+                "Remove this parameter from the URL; docs/settings.md lists those that it may have.",
+            )
         case asyncpg.PostgresError() | asyncpg.InterfaceError() | ValueError() | ssl.SSLError():
             return DatabaseUnreachable(
                 where, str(error), "Check REACTOR_DATABASE_URL: postgresql://user:password@host:5432/database"

@@ -30,6 +30,19 @@ def storable(text: str) -> str:
     return text.replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
+def ascii_only(value: Any) -> Any:
+    """Escapes characters that a database with another encoding than UTF8 may lack, in all texts of a JSON value."""
+    match value:
+        case str():
+            return value.encode("ascii", "backslashreplace").decode()
+        case dict():
+            return {ascii_only(name): ascii_only(item) for name, item in value.items()}
+        case list() | tuple():
+            return [ascii_only(item) for item in value]
+        case _:
+            return value
+
+
 def decoded(value: Any) -> Any:
     """A connection may have a codec for jsonb. A value that Python can't parse (too deep, too long) stays text."""
     if not isinstance(value, str):

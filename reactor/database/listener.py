@@ -5,11 +5,12 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from uuid import uuid4
 
 import asyncpg
 
 from reactor.database import statements
-from reactor.database.connection import open_connection
+from reactor.database.connection import Connection, connect, open_connection
 from reactor.database.failures import Failure, classify, summary
 from reactor.database.retry import Backoff, RetryPolicy
 from reactor.log import get_logger
@@ -25,11 +26,17 @@ class Timings:
     watch_seconds: float = 10.0
     """How often to check that the server still answers on this connection."""
     answer_seconds: float = 2.0
+    """For the answer, and for the notification of a probe."""
     retry_policy: RetryPolicy = _RETRY
 
 
 class Listener:
-    """Never in a transaction and never from a pool: both would lose notifications silently."""
+    """Never in a transaction and never from a pool: both would lose notifications silently.
+
+    A pooler in transaction mode loses them too: LISTEN succeeds in a session that serves other clients afterwards. So a
+    notification is sent first, and must arrive. Once it has, the same session keeps delivering for as long as it is the
+    one that answers: a notification at each check would wake all listeners of the database for the sake of one.
+    """
 
     timings = Timings()
 
@@ -45,9 +52,11 @@ class Listener:
         self._channels = channels
         self._on_connected = on_connected
         self.is_listening = False
+        """Notifications arrive."""
         self.heard_at: float | None = None
         """When the last notification came, in seconds since 1970."""
         self.reconnects = 0
+        self._is_deaf = False
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -71,23 +80,57 @@ class Listener:
     async def _listen(self) -> None:
         connection = await open_connection(self._url, name=self._name, prepares=False)
         try:
-            for channel in self._channels:
-                await connection.add_listener(channel, self._hear)
-            self.is_listening = True
-            # Only now: what is committed before LISTEN took effect is not notified, and must be looked for.
-            self._on_connected()
             ended = asyncio.Event()
             connection.add_termination_listener(lambda _: ended.set())
-            while not ended.is_set():
-                # A network that drops every packet looks like silence, which asyncpg would never notice.
-                async with asyncio.timeout(self.timings.answer_seconds):
-                    await connection.fetchval(statements.PING)
+            session = await self._session(connection)
+            if not await self._hears(connection, session):
+                self._note_deaf()
+                await asyncio.sleep(self.timings.watch_seconds)
+                return
+            for channel in self._channels:
+                await connection.add_listener(channel, self._hear)
+            self.is_listening, self._is_deaf = True, False
+            # Only now: what is committed before LISTEN took effect is not notified, and must be looked for.
+            self._on_connected()
+            while not ended.is_set() and await self._session(connection) == session:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self.timings.watch_seconds):
                         await ended.wait()
-            raise asyncpg.ConnectionDoesNotExistError("the server closed the connection")
+            raise asyncpg.ConnectionDoesNotExistError("the session has ended")
         finally:
             connection.terminate()
+
+    async def _session(self, connection: Connection) -> int:
+        """Which session answers. A network that drops every packet looks like silence, which asyncpg would never
+        notice."""
+        async with asyncio.timeout(self.timings.answer_seconds):
+            session: int = await connection.fetchval(statements.BACKEND_PID)
+        return session
+
+    async def _hears(self, connection: Connection, session: int) -> bool:
+        """Whether a notification arrives. Behind a pooler (its key names another session than the one that answers) it
+        is sent through a connection of its own: on this one, the same session might deliver it by accident."""
+        channel, arrived = f"reactor_probe_{uuid4().hex}", asyncio.Event()
+        await connection.add_listener(channel, lambda *_: arrived.set())
+        if session == connection.get_server_pid():
+            await connection.execute(statements.SEND_TEST_NOTIFICATION, channel)
+        else:
+            async with connect(self._url, name="reactor probe", prepares=False) as sender:
+                await sender.execute(statements.SEND_TEST_NOTIFICATION, channel)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.timings.answer_seconds):
+                await arrived.wait()
+        return arrived.is_set()
+
+    def _note_deaf(self) -> None:
+        self.is_listening = False
+        if not self._is_deaf:
+            self._is_deaf = True
+            log.error(
+                "notifications do not arrive",
+                reason="the connection goes through a pooler in transaction mode; jobs wait for the next poll",
+                remedy="Set REACTOR_LISTEN_URL to the server's own URL.",
+            )
 
     def _hear(self, connection: object, pid: int, channel: str, payload: object) -> None:
         self.heard_at = time.time()

@@ -15,10 +15,19 @@ from sqlalchemy.pool import NullPool
 
 from reactor.database import statements
 from reactor.database.assets import folder
-from reactor.database.connection import Connection, address, open_connection
+from reactor.database.connection import Connection, open_connection
 from reactor.database.restore_repair import repair_restored_rows
 from reactor.database.revision import current_revision, known_revisions
-from reactor.errors import MigrationFailed, PrivilegeMissing, ReactorError, SchemaUnknown
+from reactor.database.url import address
+from reactor.errors import (
+    DatabaseReadOnly,
+    EncodingUnsupported,
+    MigrationFailed,
+    PrivilegeMissing,
+    ReactorError,
+    SchemaForeign,
+    SchemaUnknown,
+)
 from reactor.log import get_logger
 
 log = get_logger(__name__)
@@ -51,18 +60,30 @@ def migration_script() -> str:
 
 def preparation_script() -> str:
     """Roles and schema: what needs more privileges than the rest."""
-    return (folder("migrations") / "prepare.sql").read_text()
+    return f"{roles_script()}\n{(folder('migrations') / 'prepare.sql').read_text()}"
+
+
+def roles_script() -> str:
+    return (folder("migrations") / "roles.sql").read_text()
 
 
 async def _run(url: str, step: Callable[[Config], None]) -> tuple[str | None, str | None]:
     connection = await open_connection(url, name="reactor migrate")
+    triggers: list[str] = []
     try:
         await _take_turn(connection)
+        facts = await connection.fetchrow(statements.MIGRATION_FACTS)
+        assert facts
+        triggers = facts["event_triggers"]
+        _check(facts)
         before = await current_revision(connection)
         if before and before not in known_revisions():
             raise SchemaUnknown(before)
-        await _prepare(connection, address(url))
+        await _prepare(connection, facts, address(url))
         return before, await _alembic(connection, step)
+    except (DBAPIError, asyncpg.PostgresError) as error:
+        why = error.orig if isinstance(error, DBAPIError) else error
+        raise MigrationFailed(str(why), triggers) from error
     finally:
         # Gives the lock back too: it belongs to the session, for one migration may need several transactions.
         await connection.close()
@@ -71,17 +92,30 @@ async def _run(url: str, step: Callable[[Config], None]) -> tuple[str | None, st
 async def _take_turn(connection: Connection) -> None:
     if not await connection.fetchval(statements.TRY_MIGRATION_LOCK, LOCK_KEY):
         log.info("another migration is running; waiting for it")
-        await connection.execute(statements.TAKE_MIGRATION_LOCK, LOCK_KEY)
+        async with connection.transaction():
+            await connection.execute(statements.WAIT_WITHOUT_LIMIT)
+            await connection.execute(statements.TAKE_MIGRATION_LOCK, LOCK_KEY)
 
 
-async def _prepare(connection: Connection, where: str) -> None:
+def _check(facts: asyncpg.Record) -> None:
+    if facts["is_read_only"]:
+        raise DatabaseReadOnly
+    if facts["encoding"] != "UTF8":
+        raise EncodingUnsupported(facts["database"], facts["encoding"])
+    if facts["foreign_schema"]:
+        raise SchemaForeign(facts["foreign_schema"])
+
+
+async def _prepare(connection: Connection, facts: asyncpg.Record, where: str) -> None:
     try:
         async with connection.transaction():
+            await connection.execute(statements.WAIT_WITHOUT_LIMIT)
             await connection.execute(preparation_script())
         await connection.execute("set role reactor_owner")
     except asyncpg.InsufficientPrivilegeError as error:
         user = await connection.fetchval(statements.QUOTED_USER)
-        script = f"{preparation_script()}\ngrant reactor_owner to {user};\n"
+        # Without the schema: an administrator of a managed server may create roles, but owns no database. We create it.
+        script = f"{roles_script()}\n{facts['grants']}\n"
         raise PrivilegeMissing(user, f"{error} (preparing {where})", script) from error
 
 
@@ -101,9 +135,6 @@ async def _alembic(connection: Connection, step: Callable[[Config], None]) -> st
             return await current_revision(connection)
         except CommandError as error:
             raise ReactorError(str(error)) from error
-        except (DBAPIError, asyncpg.PostgresError) as error:
-            why = error.orig if isinstance(error, DBAPIError) else error
-            raise MigrationFailed(str(why)) from error
 
 
 def _config(output: io.StringIO | None = None) -> Config:

@@ -3,7 +3,7 @@
 from reactor.database import statements
 from reactor.database.assets import folder
 from reactor.database.connection import Connection
-from reactor.errors import ReactorError, SchemaBehind, SchemaUnknown
+from reactor.errors import DatabaseReadOnly, ReactorError, SchemaBehind, SchemaUnknown
 
 
 def known_revisions() -> list[str]:
@@ -23,6 +23,12 @@ async def current_revision(connection: Connection) -> str | None:
         return None
     revision: str | None = await connection.fetchval(statements.CURRENT_REVISION)
     return revision
+
+
+async def check_writable(connection: Connection) -> None:
+    """Raises if nothing can be written here."""
+    if await connection.fetchval(statements.IS_READ_ONLY):
+        raise DatabaseReadOnly
 
 
 async def check_revision(connection: Connection) -> str:

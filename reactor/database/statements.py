@@ -22,8 +22,11 @@ QUOTED_USER: Final = _load("database/quoted_user")
 HAS_VERSION_TABLE: Final = _load("database/has_version_table")
 CURRENT_REVISION: Final = _load("database/current_revision")
 USE_READ_COMMITTED: Final = _load("database/use_read_committed")
+IS_READ_ONLY: Final = _load("database/is_read_only")
+MIGRATION_FACTS: Final = _load("database/migration_facts")
+WAIT_WITHOUT_LIMIT: Final = _load("database/wait_without_limit")
 BACKEND_PID: Final = _load("database/backend_pid")
-PING: Final = _load("database/ping")
+SEND_TEST_NOTIFICATION: Final = _load("database/send_test_notification")
 
 # embedded: the server that we start ourselves
 DATABASE_EXISTS: Final = _load("embedded/database_exists")
@@ -130,7 +133,6 @@ SET_STATEMENT_TIMEOUT: Final = _load("queries/set_statement_timeout")
 # doctor: diagnosis
 SERVER_FACTS: Final = _load("doctor/server_facts")
 OLDEST_TRANSACTIONS: Final = _load("doctor/oldest_transactions")
-SEND_TEST_NOTIFICATION: Final = _load("doctor/send_test_notification")
 
 # testing: the test kit
 SKIP_DELAYS: Final = _load("testing/skip_delays")

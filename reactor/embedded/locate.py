@@ -8,7 +8,8 @@ import anyio
 import asyncpg
 
 from reactor.database import statements
-from reactor.database.connection import connect, with_database
+from reactor.database.connection import connect
+from reactor.database.url import with_database
 from reactor.embedded import EmbeddedServer, start_embedded
 from reactor.settings import Settings
 

@@ -65,7 +65,9 @@ class EmbeddedServer:
         self._pipe_end: int | None = None
 
     def url(self, database: str = "postgres") -> str:
-        return f"postgresql://postgres@/{database}?host={quote(str(self.socket_folder), safe='/')}"
+        """Complete: PGPORT, PGSSLMODE and similar variables are about other servers."""
+        folder = quote(str(self.socket_folder), safe="/")
+        return f"postgresql://postgres@/{database}?host={folder}&port=5432&sslmode=disable&target_session_attrs=any"
 
     @property
     def psql(self) -> Path:

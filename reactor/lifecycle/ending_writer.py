@@ -1,12 +1,14 @@
 """Writes how attempts ended, in batches."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
 from uuid import UUID
 
 import asyncpg
 
 from reactor.counts import Histogram
 from reactor.database.connection import Connection
+from reactor.database.jsonb import ascii_only
 from reactor.database.reconnecting import ReconnectingConnection
 from reactor.job import JobState
 from reactor.lifecycle.batch_writer import BATCH, BatchWriter
@@ -24,12 +26,20 @@ the outcome."""
 
 
 _LARGE_COUNT = 1000
+_LACKS_CHARACTER = (asyncpg.UntranslatableCharacterError, asyncpg.CharacterNotInRepertoireError)
 _LARGE_SIZE = 1_000_000
 
 
 def _is_large(ending: Ending) -> bool:
     """It has many children, or large ones."""
     return ending.children is not None and (ending.child_count > _LARGE_COUNT or len(ending.children) > _LARGE_SIZE)
+
+
+def _escaped(ending: Ending) -> Ending:
+    """An error must not fail its job for a character in its text."""
+    outcome = ending.outcome
+    texts = {f.name: ascii_only(getattr(outcome, f.name)) for f in fields(outcome)}
+    return ending._replace(outcome=replace(outcome, **texts))
 
 
 class EndingWriter(BatchWriter[Ending]):
@@ -81,6 +91,10 @@ class EndingWriter(BatchWriter[Ending]):
             self._on_settled(ending.job_id, ending.attempt_id, states.get(ending.job_id), ending.outcome)
 
     def _refuse(self, item: Ending, error: asyncpg.PostgresError) -> None:
+        if isinstance(error, _LACKS_CHARACTER) and (escaped := _escaped(item)) != item:
+            log.warning("escaped what the database's encoding lacks", job_id=item.job_id, error=str(error))
+            self.put(escaped)
+            return
         if isinstance(item.outcome, Failed):
             # Even the refusal is refused: it is tried again, so that the job does not seem never to have started.
             log.error("ending refused by the database", job_id=item.job_id, error=str(error))

@@ -385,6 +385,8 @@ class ClaimLoop:
             self._wakeups.check()  # perhaps that was the last
 
     def _on_settled(self) -> None:
+        if self._is_lasting and not self._listener.is_listening:
+            self._wakeups.notify()  # the end may have freed a scope or met a dependency, of which we hear nothing
         if self._is_limited:
             self._place_at = 0.0
             self._wakeups.check()

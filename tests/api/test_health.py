@@ -14,10 +14,12 @@ from uuid import uuid4
 
 import httpx
 
-from reactor.database.connection import Connection, connect, with_database
+from reactor.database.connection import Connection, connect
+from reactor.database.url import with_database
 from reactor.settings import read_settings
 from tests.support.http_app import make_app, patient
 from tests.support.pods import StartPod
+from tests.support.pooler import pooler
 from tests.support.until import until
 
 
@@ -110,6 +112,26 @@ async def test_a_pod_without_its_listener_is_not_ready_until_it_reconnects(
             await let_in()
             await until(probe.is_ready)
         pod.end()
+
+
+async def test_a_pod_that_listens_through_a_transaction_pooler_is_not_ready(
+    start_pod: StartPod, database: str, folder: Path
+) -> None:
+    async with pooler(database, folder) as pooled:
+        pod = await start_pod("--health-port", "0", LISTEN_URL=pooled.url, HEARTBEAT_SECONDS=1, LEASE_SECONDS=30)
+        async with probing(pod) as probe:
+            await until(lambda: pod.events("notifications do not arrive"))
+            status, body = await probe.ready()
+            assert (status, body["database"], body["listener"]) == (503, "ok", "not well")
+        pod.end()
+
+
+async def test_a_read_only_database_is_not_ready(database: str) -> None:
+    app = make_app(f"{database}&default_transaction_read_only=on")
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+        status, body = await Probe(client).ready()
+        assert (status, "read-only" in body["database"]) == (503, True)
+        await app.state.reactor.close()
 
 
 async def test_a_server_whose_feed_can_not_listen_is_not_ready(database: str, connection: Connection) -> None:

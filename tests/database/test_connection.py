@@ -6,7 +6,8 @@ from uuid import uuid4
 
 import pytest
 
-from reactor.database.connection import Connection, address, connect, open_connection, with_database, without_password
+from reactor.database.connection import Connection, connect, open_connection
+from reactor.database.url import address, with_database, without_password
 from reactor.errors import DatabaseUnreachable
 from reactor.testing import Databases
 

@@ -17,6 +17,8 @@ from reactor.pod.in_process import Reactor
 from reactor.worker.claim_loop import ClaimLoop
 from tests.support.claim_loops import Running
 from tests.support.jobs import insert
+from tests.support.logs import Events
+from tests.support.pooler import pooler
 from tests.support.until import until
 
 
@@ -206,3 +208,47 @@ async def test_a_flood_of_forged_notifications_changes_nothing(
                 await connection.execute("select pg_notify($1, $2) from generate_series(1, 200)", channel, payload)
         await run_one(connection)
         await until(lambda: reactor.is_well)
+
+
+async def test_a_listener_behind_a_transaction_pooler_says_that_it_is_deaf(
+    database: str, connection: Connection, folder: Path, events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LISTEN succeeds there, and a notification of its own session would arrive by accident."""
+    monkeypatch.setattr(Listener, "timings", Timings(watch_seconds=0.01, answer_seconds=0.3))
+    async with pooler(database, folder) as pooled:
+        listener = Listener(pooled.url, "reactor listen", {"reactor_jobs": lambda _: None}, lambda: None)
+        listening = asyncio.create_task(listener.run())
+        await until(lambda: listener.reconnects > 2)
+        assert not listener.is_listening
+        listening.cancel()
+    [said] = [entry for entry in events if entry["event"] == "notifications do not arrive"]
+    assert "REACTOR_LISTEN_URL" in said["remedy"]
+
+
+async def test_a_listener_behind_a_session_pooler_hears(database: str, connection: Connection, folder: Path) -> None:
+    heard: list[str] = []
+    async with pooler(database, folder, is_transactional=False) as pooled:
+        listener = Listener(pooled.url, "reactor listen", {"reactor_jobs": heard.append}, lambda: None)
+        listening = asyncio.create_task(listener.run())
+        await until(lambda: listener.is_listening)
+        await connection.execute("notify reactor_jobs, 'x'")
+        await until(lambda: heard == ["x"])
+        listening.cancel()
+
+
+async def test_a_deaf_pod_goes_on_after_each_end(
+    database: str, connection: Connection, registry: Registry, folder: Path
+) -> None:
+    """With its scopes and its pipelines: one job per poll would take forever, since there is none."""
+    last = [await insert(connection, scope="s") for _ in range(3)][-1]
+    await insert(connection, after=[last])
+
+    async def all_done() -> bool:
+        return not await connection.fetchval("select exists (select from reactor.jobs where state <> 'completed')")
+
+    async with (
+        pooler(database, folder) as pooled,
+        Reactor(database, listen_url=pooled.url, registry=registry, poll_seconds=0) as reactor,
+    ):
+        await until(all_done)
+        assert not reactor.is_well

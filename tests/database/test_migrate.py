@@ -6,7 +6,9 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import asyncpg
 import pytest
 from alembic.script import ScriptDirectory
 
@@ -15,8 +17,19 @@ from reactor.database import migrate as migrations
 from reactor.database.connection import Connection, connect
 from reactor.database.migrate import migrate, migrate_down, migration_script, preparation_script
 from reactor.database.revision import check_revision, current_revision, known_revisions, newest_revision
+from reactor.doctor import diagnose
 from reactor.embedded import installed_versions, start_embedded
-from reactor.errors import PrivilegeMissing, ReactorError, SchemaBehind, SchemaUnknown
+from reactor.embedded.locate import Location
+from reactor.errors import (
+    DatabaseReadOnly,
+    EncodingUnsupported,
+    MigrationFailed,
+    PrivilegeMissing,
+    ReactorError,
+    SchemaBehind,
+    SchemaForeign,
+    SchemaUnknown,
+)
 from tests.support.databases import empty_database
 from tests.support.until import until
 
@@ -141,6 +154,22 @@ async def test_a_user_without_privileges_gets_the_sql_for_an_administrator(folde
                 assert (await migrate(url))[1] == newest_revision()
 
 
+async def test_an_administrator_of_a_managed_server_can_run_that_sql(folder: Path) -> None:
+    """It may create roles, and owns no database: the application owns its own."""
+    for version in [v for v in installed_versions() if v in (15, 16, 18)]:
+        with start_embedded(folder, version=version, options={"fsync": "off"}) as server:
+            async with connect(server.url(), name="test") as admin:
+                await admin.execute("create role app login; create role managed login createrole")
+                await admin.execute("create database app owner app")
+            url = server.url("app").replace("postgres@", "app@", 1)
+            with pytest.raises(PrivilegeMissing) as refused:
+                await migrate(url)
+            async with connect(url.replace("app@", "managed@", 1), name="test") as managed:
+                await managed.execute(refused.value.script)
+                assert not await managed.fetchval("select exists (select from pg_namespace where nspname = 'reactor')")
+            assert (await migrate(url))[1] == newest_revision()
+
+
 async def test_a_user_with_createrole_and_create_can_migrate(folder: Path) -> None:
     for version in [v for v in installed_versions() if v in (15, 16, 18)]:
         with start_embedded(folder, version=version, options={"fsync": "off"}) as server:
@@ -165,6 +194,54 @@ async def test_a_migration_waits_for_the_one_before_it(empty: str) -> None:
         assert not waiting.done()
         await other.execute("select pg_advisory_unlock($1)", migrations.LOCK_KEY)
         assert (await waiting)[1] == newest_revision()
+
+
+async def test_defaults_of_the_server_do_not_disturb_a_migration(empty: str) -> None:
+    """A second migration waits for the first one, however short the waits of this database's users are."""
+    async with connect(empty, name="test") as other:
+        for setting in ("lock_timeout = '50ms'", "standard_conforming_strings = off"):
+            await other.execute(f"alter database {urlsplit(empty).path[1:]} set {setting}")
+        await other.execute("select pg_advisory_lock($1)", migrations.LOCK_KEY)
+        waiting = asyncio.create_task(migrate(empty))
+        waits = "select exists (select from pg_locks where locktype = 'advisory' and not granted and pid = any "
+        waits += "(array(select pid from pg_stat_activity where clock_timestamp() - query_start > interval '200 ms')))"
+        await until(lambda: waiting.done() or other.fetchval(waits))
+        await other.execute("select pg_advisory_unlock($1)", migrations.LOCK_KEY)
+        assert (await waiting)[1] == newest_revision()
+    async with connect(empty, name="test") as connection:
+        assert await connection.fetchval("show standard_conforming_strings") == "off"
+        await connection.execute("insert into reactor.jobs (job_type) values ('sums')")
+        for job_type in (" a", "a "):
+            with pytest.raises(asyncpg.PostgresError, match="job_type"):
+                await connection.execute("insert into reactor.jobs (job_type) values ($1)", job_type)
+
+
+async def test_what_forbids_a_migration_is_reported(empty: str) -> None:
+    name = urlsplit(empty).path[1:]
+    async with connect(empty, name="test") as other:
+        await other.execute(f"alter database {name} set default_transaction_read_only = on")
+        with pytest.raises(DatabaseReadOnly, match="read-only"):
+            await migrate(empty)
+        await other.execute(f"alter database {name} reset default_transaction_read_only")
+        await other.execute(
+            "create function forbid() returns event_trigger language plpgsql as $$ begin raise 'no DDL today'; end $$;"
+            "create event trigger no_ddl on ddl_command_start execute function forbid()"
+        )
+        with pytest.raises(MigrationFailed, match="no DDL today.*\nNothing was changed.*no_ddl"):
+            await migrate(empty)
+        assert await other.fetchval("select to_regnamespace('reactor')") is None
+        await other.execute("drop event trigger no_ddl; create schema reactor; create table reactor.theirs ()")
+        with pytest.raises(SchemaForeign, match="database of its own"):
+            await migrate(empty)
+
+
+async def test_a_database_of_another_encoding_is_refused(server: str) -> None:
+    for encoding in ("LATIN1", "SQL_ASCII"):
+        async with empty_database(server, f"encoding '{encoding}' locale 'C' template template0") as url:
+            with pytest.raises(EncodingUnsupported, match=f"{encoding}; reactor needs UTF8"):
+                await migrate(url)
+            found = [finding async for finding in diagnose(Location(url, url), {})]
+            assert [finding for finding in found if finding.check == "server" and encoding in finding.message]
 
 
 def test_the_preparation_script_works_in_psql(server: str) -> None:

@@ -153,6 +153,22 @@ async def test_an_abandoned_job_that_was_parked_behind_itself_runs_when_its_hand
     assert [job.id for job in await claim(connection, worker, 10)] == [job_id]
 
 
+async def test_jobs_behind_one_that_only_waits_for_a_slot_are_not_reported(
+    connection: Connection, worker: Worker
+) -> None:
+    """Each scope that is found is an alarm: neither a job that runs nor the next one, which is ready, is a reason."""
+    _, second, _ = [await insert(connection, scope="s") for _ in range(3)]
+    [job] = await claim(connection, worker, 10)
+    assert await parked(connection) == 2
+    assert await connection.fetch(statements.UNPARK_SCOPES) == []
+    await finish(connection, job)
+    assert await parked(connection) == 1
+    assert await connection.fetch(statements.UNPARK_SCOPES) == []
+    await park(connection, second)
+    [found] = await connection.fetch(statements.UNPARK_SCOPES)
+    assert found["scopes"] == ["s"]
+
+
 async def test_freeing_many_scopes_takes_few_entries_of_the_lock_table(connection: Connection, worker: Worker) -> None:
     """20,000 scopes at once filled the lock table of the server, and the sweeper repeated that forever."""
     await submit_many(connection, [NewJob(job_type="work", scope=f"s{n}") for n in range(3000)])

@@ -35,7 +35,7 @@ return case
 -- entry (2,700 bytes).
 create or replace function reactor.is_name(value text) returns boolean
 language sql immutable
-return value is null or octet_length(value) <= 200 and value !~ '[[:cntrl:]]|^\s|\s$|^$';
+return value is null or octet_length(value) <= 200 and value !~ '[[:cntrl:]]|^[[:space:]]|[[:space:]]$|^$';
 
 create or replace function reactor.check_name(value text) returns boolean
 language sql volatile

@@ -64,7 +64,7 @@ return case when num_nonnulls(attempt_id, worker_id, locked_by, locked_at, start
     then num_nonnulls(max_attempts, timeout_seconds, scope, lane, idempotency_key, run_after) = 0
         and queue = 'default' and priority = 0 and not exclusive and tags = '{}'
         and octet_length(job_type) <= 200
-        and (job_type = quote_ident(job_type) or job_type !~ '[[:cntrl:]]|^\s|\s$|^$')
+        and (job_type = quote_ident(job_type) or job_type !~ '[[:cntrl:]]|^[[:space:]]|[[:space:]]$|^$')
         and payload @> '{}'
         and (pg_column_size(payload) <= 100 and pg_column_compression(payload) is null
             or octet_length(payload::text) <= 1000000)

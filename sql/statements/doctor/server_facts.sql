@@ -3,7 +3,10 @@
 select
     current_setting('server_version') as version,
     pg_is_in_recovery() as is_standby,
+    current_setting('transaction_read_only')::boolean as is_read_only,
+    current_setting('server_encoding') as encoding,
     session_user::text as user_name,
+    current_database()::text as database,
     pg_backend_pid() as backend_pid,
     pg_notification_queue_usage() as notification_queue_usage,
     has_database_privilege(current_database(), 'create') as may_create_schema,
