@@ -260,6 +260,7 @@ def test_tests_are_named_after_the_module_they_test() -> None:
     """`reactor/a/b.py` is tested in `tests/a/test_b.py`."""
     elsewhere = {
         "api",
+        "chaos",
         "clients",
         "guarantees",
         "page",

@@ -16,14 +16,23 @@ from tests.support.logs import entries
 class Pod:
     """A supervisor and the worker processes that it starts."""
 
-    def __init__(self, url: str, folder: Path, number: int, arguments: Sequence[str], settings: dict[str, str]) -> None:
+    def __init__(
+        self,
+        url: str,
+        folder: Path,
+        number: int,
+        arguments: Sequence[str],
+        settings: dict[str, str],
+        prefix: Sequence[str] = (),
+    ) -> None:
+        """`prefix`: a command that executes the pod in its place, e.g. in a network namespace."""
         self.marks_file = folder / "marks"
         self._log_file = folder / f"log-{number}"
         outside = {name: value for name, value in os.environ.items() if not name.startswith("REACTOR_")}
         inside = {"REACTOR_DATABASE_URL": url, "REACTOR_POD_ID": f"pod-{number}", "POD_MARKS": str(self.marks_file)}
         with self._log_file.open("w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "reactor", "worker", "--app", "pod_handlers", *arguments],
+                [*prefix, sys.executable, "-m", "reactor", "worker", "--app", "pod_handlers", *arguments],
                 cwd=Path(__file__).parent,
                 env=outside | inside | settings,
                 stdout=log,
