@@ -11,11 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from reactor.database.connection import connect, with_database
 from reactor.database.migrate import migrate
 from reactor.embedded.account import server_account
+from reactor.errors import ReactorError
 from tests.chaos.world import World
 from tests.support.link import link_to
 from tests.support.pooler import Pooler
@@ -128,12 +130,23 @@ async def full_disk(world: World) -> None:
     with suppress(OSError), ballast.open("wb") as file:
         while True:
             file.write(b"\0" * 8192)
+    await until(lambda: _is_full(world))
     await asyncio.sleep(6)
     ballast.unlink()
     # A server that can't write its WAL ends.
     if not await world.fetchval("select true"):
         await world.postgres.stop("immediate")
         await world.postgres.start()
+
+
+async def _is_full(world: World) -> bool:
+    """A table that grows is refused, or the server has ended."""
+    try:
+        async with connect(world.url, name="test") as connection:
+            await connection.execute("create table filler as select repeat('x', 1000) from generate_series(1, 10000)")
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ReactorError):
+        return True
+    return False
 
 
 async def read_only_server(world: World) -> None:
@@ -305,7 +318,8 @@ async def clocks_that_jump(world: World) -> None:
     for ahead, behind in ((2, 1), (1, 2)):
         _set_clock(world, ahead, "+1h")
         _set_clock(world, behind, "-1h")
-        await world.progresses()
+        for _ in range(3):
+            await world.progresses()
 
 
 def _set_clock(world: World, number: int, offset: str) -> None:

@@ -58,6 +58,7 @@ async def judge(
         *await _lost(connection, acknowledged),
         *await _doubled(connection),
         *_at_once(attempts, since),
+        *await _early(connection),
         *await _charged(connection, attempts, alive, excused),
     ]
 
@@ -122,6 +123,15 @@ def _at_once(attempts: Iterable[Attempt], since: float) -> list[str]:
             if latest is None or attempt.last > latest.last:
                 latest = attempt
     return sorted(set(found))
+
+
+async def _early(connection: Connection) -> list[str]:
+    """`delay` in a payload: the job was submitted with this many seconds to wait, of the database clock."""
+    rows = await connection.fetch(
+        "select id, started_at - created_at as waited from reactor.jobs where started_at < "
+        "created_at + interval '1 s' * (payload->>'delay')::float8 order by 1"
+    )
+    return [f"early: job {row['id']} started {row['waited']} after its submission" for row in rows]
 
 
 async def _charged(

@@ -97,3 +97,11 @@ async def test_the_judgement_finds_a_charge_although_the_process_lives(connectio
     )
     [found] = await judge(connection, read_trace(trace), alive=[1])
     assert found.startswith(f"charged: job {job_id} (plain) has 2 attempts, 0 of them in processes that died")
+
+
+@pytest.mark.usefixtures("ledger")
+async def test_the_judgement_finds_a_job_that_started_before_its_time(connection: Connection) -> None:
+    job_id = await completed(connection)
+    await connection.execute("update reactor.jobs set payload = '{\"delay\": 1}' where id = $1", job_id)
+    [found] = await judge(connection, [])
+    assert found.startswith(f"early: job {job_id} started ")

@@ -13,6 +13,10 @@ from reactor.database.connection import Connection, connect
 from reactor.errors import ReactorError
 
 LEDGER = "create table ledger (job_id bigint not null, at timestamptz not null default clock_timestamp())"
+_DELAYED = (
+    "insert into reactor.jobs (job_type, payload, run_after, max_attempts) "
+    "values ('plain', '{\"delay\": 1}', clock_timestamp() + interval '1 s', $1) returning id"
+)
 # A statement that hangs with the server must not stop the producer for the rest of the test.
 _GIVE_UP_SECONDS = 5.0
 
@@ -54,6 +58,7 @@ class Workload:
                 await self._insert(connection, "stepwise", seconds),
                 await self._insert(connection, "plain", seconds, scope=f"s{number % 3}"),
                 await self._insert(connection, "ledger", 0.1, scope=f"s{number % 3}"),
+                await connection.fetchval(_DELAYED, self.max_attempts),
             ]
             pipeline = Pipeline()
             first = pipeline.job("ledger", max_attempts=self.max_attempts)
