@@ -86,12 +86,14 @@ async def asynchronous_failover(world: World) -> None:
         replication.hold("up", "down")
         await asyncio.sleep(1.5)
         await _fail_over(world, standby)
-    world.since = time.monotonic()
     async with connect(world.url, name="test") as connection:
-        rows = await connection.fetch("select id from reactor.jobs")
-    lost = world.workload.acknowledged - {row["id"] for row in rows}
+        rows = await connection.fetch("select distinct pipeline_id from reactor.jobs")
+    lost = world.workload.acknowledged - {row["pipeline_id"] for row in rows}
     assert lost, "the standby was not behind"
     world.workload.acknowledged -= lost
+    # A job whose claim is missing may start again beside its first attempt, until the pods have compared their claims.
+    await world.progresses()
+    world.since = time.monotonic()
 
 
 async def synchronous_failover(world: World) -> None:
@@ -187,11 +189,9 @@ async def dump_and_restore(world: World) -> None:
     world.database = "restored"
     async with connect(world.url, name="test") as connection:
         rows = await connection.fetch("select id from reactor.jobs where state = 'running'")
-        highest = await connection.fetchval("select max(id) from reactor.jobs")
     world.excused = {row["id"] for row in rows}  # their pods did not survive
-    world.workload.acknowledged = {job_id for job_id in confirmed if job_id <= highest}
+    world.workload.acknowledged = confirmed
     world.workload.url = world.url
-    world.since = time.monotonic()
     await _start_two_pods(world)
     await world.begin(seconds=0.1)
 

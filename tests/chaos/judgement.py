@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import UUID
 
 from reactor.database.connection import Connection
 from tests.support.logs import whole_lines
@@ -40,7 +41,7 @@ def read_trace(file: Path) -> list[Attempt]:
 async def judge(
     connection: Connection,
     trace: Iterable[Attempt],
-    acknowledged: Collection[int] = (),
+    acknowledged: Collection[UUID] = (),
     *,
     alive: Collection[int] | None = None,
     excused: Collection[int] = (),
@@ -63,9 +64,10 @@ async def judge(
     ]
 
 
-async def _lost(connection: Connection, acknowledged: Collection[int]) -> list[str]:
+async def _lost(connection: Connection, acknowledged: Collection[UUID]) -> list[str]:
     missing = await connection.fetch(
-        "select id from unnest($1::bigint[]) id except select id from reactor.jobs order by 1", list(acknowledged)
+        "select id from unnest($1::uuid[]) id except select pipeline_id from reactor.jobs order by 1",
+        list(acknowledged),
     )
     unfinished = await connection.fetch(
         "select id, job_type, state, error, case when finished_at is null then 'lost' else 'failed' end as kind "
@@ -80,7 +82,7 @@ async def _lost(connection: Connection, acknowledged: Collection[int]) -> list[s
     )
     held = await connection.fetch("select id from reactor.jobs where worker_id is not null")
     return [
-        *(f"lost: job {row['id']} was acknowledged and does not exist" for row in missing),
+        *(f"lost: pipeline {row['id']} was acknowledged and does not exist" for row in missing),
         *(
             f"{row['kind']}: job {row['id']} ({row['job_type']}) is {row['state']}: {row['error']}"
             for row in unfinished

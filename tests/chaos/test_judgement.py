@@ -39,16 +39,16 @@ async def test_the_judgement_finds_nothing_where_everything_is_right(connection:
     trace.write_text(
         line("start", job_id, "a", 1, pid=2) + line("start", job_id, "b", 2) + line("stop", job_id, "b", 3)
     )
-    assert await judge(connection, read_trace(trace), [job_id], alive=[1]) == []
+    assert await judge(connection, read_trace(trace), alive=[1]) == []
 
 
 @pytest.mark.usefixtures("ledger")
 async def test_the_judgement_finds_a_lost_job(connection: Connection) -> None:
     job_id: int = await connection.fetchval("insert into reactor.jobs (job_type) values ('plain') returning id")
-    missing = job_id + 1000
-    found = await judge(connection, [], [job_id, missing])
+    missing = uuid4()
+    found = await judge(connection, [], [missing])
     assert found == [
-        f"lost: job {missing} was acknowledged and does not exist",
+        f"lost: pipeline {missing} was acknowledged and does not exist",
         f"lost: job {job_id} (plain) is pending: None",
     ]
 

@@ -5,6 +5,7 @@ import itertools
 import json
 from contextlib import suppress
 from dataclasses import dataclass, field
+from uuid import UUID
 
 import asyncpg
 
@@ -15,7 +16,7 @@ from reactor.errors import ReactorError
 LEDGER = "create table ledger (job_id bigint not null, at timestamptz not null default clock_timestamp())"
 _DELAYED = (
     "insert into reactor.jobs (job_type, payload, run_after, max_attempts) "
-    "values ('plain', '{\"delay\": 1}', clock_timestamp() + interval '1 s', $1) returning id"
+    "values ('plain', '{\"delay\": 1}', clock_timestamp() + interval '1 s', $1) returning pipeline_id"
 )
 # A statement that hangs with the server must not stop the producer for the rest of the test.
 _GIVE_UP_SECONDS = 5.0
@@ -27,8 +28,8 @@ class Workload:
     """Of the server that takes submissions now; a failover changes it."""
     max_attempts: int = 1
     pause_seconds: float = 0.3
-    acknowledged: set[int] = field(default_factory=set)
-    """Jobs whose commit the server confirmed."""
+    acknowledged: set[UUID] = field(default_factory=set)
+    """Pipelines whose commit the server confirmed. A server that loses transactions may use their ids again."""
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
 
     async def submit(self, *, seconds: float = 0.1) -> None:
@@ -50,7 +51,7 @@ class Workload:
     async def _submit(self, connection: Connection, seconds: float) -> None:
         number = next(self._numbers)
         async with connection.transaction():
-            ids = [
+            created = [
                 await self._insert(connection, "plain", seconds),
                 await self._insert(connection, "thread", seconds),
                 await self._insert(connection, "ledger", seconds),
@@ -64,15 +65,16 @@ class Workload:
             first = pipeline.job("ledger", max_attempts=self.max_attempts)
             leaves = [pipeline.job("plain", after=[first], max_attempts=self.max_attempts) for _ in range(2)]
             pipeline.job("ledger", after=leaves, max_attempts=self.max_attempts)
-            ids += (await pipeline.submit(connection)).jobs
-        self.acknowledged.update(ids)
+            created.append((await pipeline.submit(connection)).id)
+        self.acknowledged.update(created)
 
-    async def _insert(self, connection: Connection, job_type: str, seconds: float, scope: str | None = None) -> int:
-        job_id: int = await connection.fetchval(
-            "insert into reactor.jobs (job_type, payload, scope, max_attempts) values ($1, $2, $3, $4) returning id",
+    async def _insert(self, connection: Connection, job_type: str, seconds: float, scope: str | None = None) -> UUID:
+        pipeline_id: UUID = await connection.fetchval(
+            "insert into reactor.jobs (job_type, payload, scope, max_attempts) values ($1, $2, $3, $4) "
+            "returning pipeline_id",
             job_type,
             json.dumps({"seconds": seconds}),
             scope,
             self.max_attempts,
         )
-        return job_id
+        return pipeline_id
