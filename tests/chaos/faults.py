@@ -18,7 +18,7 @@ from reactor.database.connection import connect, with_database
 from reactor.database.migrate import migrate
 from reactor.embedded.account import server_account
 from reactor.errors import ReactorError
-from tests.chaos.world import World
+from tests.chaos.world import RETURN_SECONDS, World
 from tests.support.link import link_to
 from tests.support.pooler import Pooler
 from tests.support.postgres import Postgres
@@ -313,6 +313,14 @@ async def _freeze(pids: list[int], seconds: float) -> None:
                 os.kill(pid, signal.SIGCONT)
 
 
+async def poisoned_processes(world: World) -> None:
+    """A job whose process dies after its handler has returned. It fails, and the other jobs are not charged."""
+    async with connect(world.url, name="test") as connection:
+        await connection.execute("insert into reactor.jobs (job_type, max_attempts) values ('poison', 1)")
+    failed = "select count(*) = 1 from reactor.jobs where job_type = 'poison' and state = 'failed'"
+    await until(lambda: world.fetchval(failed), RETURN_SECONDS)
+
+
 async def clocks_that_jump(world: World) -> None:
     """The clocks of the pods differ by two hours, and change places."""
     for ahead, behind in ((2, 1), (1, 2)):
@@ -366,6 +374,7 @@ FAULTS = [
         kills_handlers=True,
         is_short=True,
     ),
+    Fault(poisoned_processes),
     Fault(full_disk, needs_small_disk=True),
     Fault(read_only_server, is_short=True),
     Fault(restarted_pooler, start=_start_behind_a_pooler),

@@ -71,7 +71,7 @@ async def _lost(connection: Connection, acknowledged: Collection[UUID]) -> list[
     )
     unfinished = await connection.fetch(
         "select id, job_type, state, error, case when finished_at is null then 'lost' else 'failed' end as kind "
-        "from reactor.jobs where state <> 'completed' order by 1"
+        "from reactor.jobs where state <> case job_type when 'poison' then 'failed' else 'completed' end order by 1"
     )
     steps = await connection.fetch(
         "select job_id, count(*) from reactor.steps where state = 'completed' group by 1 having count(*) <> 4"

@@ -89,3 +89,10 @@ async def stepwise(job: Job, ctx: Context) -> Summary:
 
 async def _nothing() -> None:
     pass
+
+
+@register("poison")
+async def poison(job: Job) -> None:
+    """Returns, and leaves a process that can't go on: without its files the end of the job is never committed."""
+    async with at_work(job):
+        os.closerange(3, 1024)
