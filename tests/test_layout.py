@@ -186,6 +186,23 @@ def test_files_that_the_docs_name_exist() -> None:
             assert path in absent or (ROOT / path).exists(), f"{page.relative_to(ROOT)}: {path}"
 
 
+def test_the_proofs_of_the_guarantees_exist() -> None:
+    """docs/guarantees.md names functions after their file: tests, and faults of `make chaos`."""
+    page = (ROOT / "docs" / "guarantees.md").read_text()
+    sections = re.split(r"^## (?=\d)", page, flags=re.MULTILINE)[1:]
+    assert [section[0] for section in sections] == list("123456789")
+    for section in sections:
+        proofs = re.findall(r"^- `(tests/[\w/]+\.py)`:((?:\s+`\w+`,?)+)", section, re.MULTILINE)
+        assert proofs, section
+        for file, names in proofs:
+            defined = {
+                node.name
+                for node in ast.walk(ast.parse((ROOT / file).read_text()))
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            }
+            assert set(re.findall(r"`(\w+)`", names)) <= defined, file
+
+
 # Private names that tests may use, with the reason.
 PRIVATE = {
     "Job._meta": "documented by Django",
@@ -260,6 +277,7 @@ def test_tests_are_named_after_the_module_they_test() -> None:
     """`reactor/a/b.py` is tested in `tests/a/test_b.py`."""
     elsewhere = {
         "api",
+        "chaos",
         "clients",
         "guarantees",
         "page",

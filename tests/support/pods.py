@@ -25,7 +25,7 @@ class Pod:
         settings: dict[str, str],
         prefix: Sequence[str] = (),
     ) -> None:
-        """`prefix`: a command that executes the pod's own."""
+        """`prefix`: a command that executes the pod in its place, e.g. in a network namespace."""
         self.marks_file = folder / "marks"
         self._log_file = folder / f"log-{number}"
         outside = {name: value for name, value in os.environ.items() if not name.startswith("REACTOR_")}
