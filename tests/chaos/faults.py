@@ -14,8 +14,9 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from reactor.database.connection import connect, with_database
+from reactor.database.connection import connect
 from reactor.database.migrate import migrate
+from reactor.database.url import with_database
 from reactor.embedded.account import server_account
 from reactor.errors import ReactorError
 from tests.chaos.world import RETURN_SECONDS, World
