@@ -6,7 +6,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
 import asyncpg
@@ -39,6 +39,24 @@ def with_database(url: str, database: str) -> str:
     return _joined(urlsplit(url)._replace(path=f"/{database}"))
 
 
+class _EngineConnection(asyncpg.Connection):
+    """All of its transactions are READ COMMITTED. Behind a pooler each statement begins one that says so, because what
+    is set for a session reaches one of many, and stays there for other applications."""
+
+    __slots__ = ("is_pooled",)
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.is_pooled = False
+
+    async def _execute(self, *args: Any, **options: Any) -> Any:
+        """Whatever has parameters or an answer goes through here; BEGIN and COMMIT don't."""
+        if not self.is_pooled or self.is_in_transaction():
+            return await super()._execute(*args, **options)  # type: ignore[misc]
+        async with self.transaction(isolation="read_committed"):
+            return await super()._execute(*args, **options)  # type: ignore[misc]
+
+
 async def open_connection(url: str, *, name: str, timeout_seconds: float = 10, prepares: bool = True) -> Connection:
     """A new connection, shown as `name` in pg_stat_activity. The caller must close it.
 
@@ -51,6 +69,7 @@ async def open_connection(url: str, *, name: str, timeout_seconds: float = 10, p
             timeout=timeout_seconds,
             server_settings={"application_name": name, "timezone": "UTC"},
             statement_cache_size=100 if prepares else 0,
+            connection_class=_EngineConnection,
         )
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
         raise _unreachable(url, error, timeout_seconds) from error
@@ -60,7 +79,9 @@ async def open_connection(url: str, *, name: str, timeout_seconds: float = 10, p
         raise ServerUnsupported(version, OLDEST_SERVER)
     _notice_a_dead_peer(connection)
     try:
-        await connection.execute(statements.USE_READ_COMMITTED, timeout=timeout_seconds)
+        connection.is_pooled = await connection.fetchval(
+            statements.USE_READ_COMMITTED, connection.get_server_pid(), timeout=timeout_seconds
+        )
     except BaseException:
         connection.terminate()
         raise
