@@ -239,6 +239,14 @@ class ConnectionLost(ReactorError):
         )
 
 
+class StatementTimeout(ReactorError):
+    def __init__(self, seconds: float) -> None:
+        super().__init__(
+            f"The database did not answer within {seconds:g} s, and the statement was cancelled.",
+            "Check whether it took effect before retrying: only the reply may have been lost.",
+        )
+
+
 class DriverUnknown(ReactorError):
     def __init__(self, kind: type) -> None:
         super().__init__(

@@ -46,7 +46,15 @@ class Snoozed:
     message: str | None = None
 
 
-Outcome = Completed | Partial | Failed | Errored | Snoozed
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The server undid the attempt: run again later. No attempt is charged, unless this has happened too often."""
+
+    error: str
+    retry_after_seconds: float
+
+
+Outcome = Completed | Partial | Failed | Errored | Snoozed | Released
 
 
 class Ending(NamedTuple):
@@ -58,6 +66,8 @@ class Ending(NamedTuple):
     children: str | None = None
     """The chained jobs as JSON; they are created together with the outcome."""
     child_count: int = 0
+    maybe_written: bool = False
+    """An earlier try may have been committed, although no answer came."""
 
 
 class Fail(Exception):

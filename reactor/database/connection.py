@@ -7,7 +7,7 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import asyncpg
 
@@ -19,6 +19,24 @@ OLDEST_SERVER = 15
 NEWEST_TESTED_SERVER = 18
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+
+
+class _EngineConnection(asyncpg.Connection):
+    """All of its transactions are READ COMMITTED. Behind a pooler each statement begins one that says so, because what
+    is set for a session reaches one of many, and stays there for other applications."""
+
+    __slots__ = ("is_pooled",)
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.is_pooled = False
+
+    async def _execute(self, *args: Any, **options: Any) -> Any:
+        """Whatever has parameters or an answer goes through here; BEGIN and COMMIT don't."""
+        if not self.is_pooled or self.is_in_transaction():
+            return await super()._execute(*args, **options)  # type: ignore[misc]
+        async with self.transaction(isolation="read_committed"):
+            return await super()._execute(*args, **options)  # type: ignore[misc]
 
 
 async def open_connection(url: str, *, name: str, timeout_seconds: float = 10, prepares: bool = True) -> Connection:
@@ -36,6 +54,7 @@ async def open_connection(url: str, *, name: str, timeout_seconds: float = 10, p
             direct_tls=target.direct_tls,
             server_settings={"application_name": name, "timezone": "UTC"},
             statement_cache_size=100 if prepares else 0,
+            connection_class=_EngineConnection,
         )
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
         raise _unreachable(url, error, timeout_seconds) from error
@@ -45,7 +64,9 @@ async def open_connection(url: str, *, name: str, timeout_seconds: float = 10, p
         raise ServerUnsupported(version, OLDEST_SERVER)
     _notice_a_dead_peer(connection, target.keepalives)
     try:
-        await connection.execute(statements.USE_READ_COMMITTED, timeout=timeout_seconds)
+        connection.is_pooled = await connection.fetchval(
+            statements.USE_READ_COMMITTED, connection.get_server_pid(), timeout=timeout_seconds
+        )
     except BaseException:
         connection.terminate()
         raise

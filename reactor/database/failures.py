@@ -2,18 +2,21 @@
 
 import asyncio
 from enum import Enum
+from typing import TypeGuard
 
 import asyncpg
 
-from reactor.errors import ConnectionLost, DatabaseUnreachable, ReactorError
+from reactor.errors import ConnectionLost, DatabaseUnreachable, ReactorError, StatementTimeout
 
 
 class Failure(Enum):
     UNREACHABLE = "no connection could be opened; nothing was sent"
     LOST = "the connection broke; whether the statement took effect is unknown"
-    UNAVAILABLE = "the server is stopping, out of resources or a standby"
+    UNAVAILABLE = "the server is stopping, out of resources or read-only"
     """Whether the statement took effect is unknown here too: a server that stops may say so after the commit."""
     REPEATABLE = "the server rolled everything back, and accepts another try"
+    LOCKED = "another transaction held a lock for longer than lock_timeout"
+    SLOW = "it was cancelled, because it took longer than statement_timeout or than its client waits"
     REFUSED = "the server refuses this statement, and would refuse it again"
     BUG = "a mistake in this program, and not the database's doing"
 
@@ -27,28 +30,25 @@ DRIVER_ERRORS = (
 )
 """All that asyncpg raises, for places where the reason does not matter."""
 
-TRANSIENT = frozenset({Failure.UNREACHABLE, Failure.LOST, Failure.UNAVAILABLE, Failure.REPEATABLE})
+TRANSIENT = frozenset(Failure) - {Failure.REFUSED, Failure.BUG}
 """Another try of the same operation helps, sooner or later."""
 
+_UNAVAILABLE_CLASSES = ("53", "57", "58")
+"""Insufficient resources, operator intervention, system error."""
 _UNAVAILABLE = (
-    asyncpg.OperatorInterventionError,
-    asyncpg.InsufficientResourcesError,
-    asyncpg.ReadOnlySQLTransactionError,  # the address leads to a standby until the failover is complete
+    "25006",  # read-only: the address leads to a standby until the failover is complete
+    "25P03",  # idle_in_transaction_session_timeout
+    "25P04",  # transaction_timeout
 )
 _LOST = (
     asyncpg.PostgresConnectionError,
     asyncpg.InternalClientError,  # asyncpg's confusion when the server's goodbye meets the next statement
-    OSError,  # timeouts too
+    OSError,
     asyncio.IncompleteReadError,
 )
 _REPEATABLE = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
-_SERVER_GONE = (
-    asyncpg.PostgresConnectionError,
-    asyncpg.InternalClientError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    asyncpg.CannotConnectNowError,
-)
+_REFUSED_CLASSES = ("22", "23", "44", "54", "P0")
+"""Data, constraints, views' checks, limits, and what a trigger raises."""
 
 # asyncpg raises InterfaceError for a connection that is gone, and for misuse of its API: too many arguments, a second
 # operation on a busy connection, a transaction that has ended. Only the text tells them apart.
@@ -65,9 +65,13 @@ def classify(error: BaseException) -> Failure:
             return Failure.LOST if _is_closed(error) else Failure.BUG
         case asyncpg.DataError() if getattr(error, "severity", None) is None:
             return Failure.BUG  # raised by the driver, which could not encode an argument: the server never saw it
+    if isinstance(error, StatementTimeout | asyncpg.QueryCanceledError):
+        return Failure.SLOW
     if isinstance(error, _LOST):
         return Failure.LOST
-    if isinstance(error, _UNAVAILABLE):
+    if isinstance(error, asyncpg.LockNotAvailableError):
+        return Failure.LOCKED
+    if _is_unavailable(error):
         return Failure.UNAVAILABLE
     if isinstance(error, _REPEATABLE):
         return Failure.REPEATABLE
@@ -78,19 +82,39 @@ def is_transient(error: BaseException) -> bool:
     return classify(error) in TRANSIENT
 
 
-def is_server_failure(error: BaseException | None) -> bool:
-    """The server rolled back or went away. For errors that handlers raise: they have connections and files of their
-    own, so OSError and InterfaceError prove nothing. Libraries such as SQLAlchemy wrap the driver's error."""
+def had_no_effect(error: BaseException) -> bool:
+    """For a statement that raised this. Where it is not known, only the answer may have been lost."""
+    if classify(error) is Failure.SLOW:
+        return isinstance(error, asyncpg.PostgresError)
+    return classify(error) not in (Failure.LOST, Failure.UNAVAILABLE)
+
+
+def is_about_the_data(error: BaseException) -> TypeGuard[asyncpg.PostgresError]:
+    """The server does not accept these values, now or later. Any other refusal may be taken back: by a GRANT, by the
+    end of a migration."""
+    return isinstance(error, asyncpg.PostgresError) and (error.sqlstate or "")[:2] in _REFUSED_CLASSES
+
+
+def server_failure(error: BaseException | None) -> Failure | None:
+    """The server rolled back, went away, or can't do it now. For errors that handlers raise: they have connections and
+    files of their own, so OSError and InterfaceError prove nothing. Libraries such as SQLAlchemy wrap the driver's
+    error."""
     while error is not None:
-        if isinstance(error, (*_REPEATABLE, *_SERVER_GONE)):
-            return True
+        if isinstance(error, asyncpg.PostgresError | asyncpg.InternalClientError) and is_transient(error):
+            return classify(error)
         error = error.__cause__
-    return False
+    return None
 
 
 def summary(error: BaseException) -> str:
     """One line for a log event; timeouts have no text."""
     return str(error).partition("\n")[0] or type(error).__name__
+
+
+def _is_unavailable(error: BaseException) -> bool:
+    sqlstate: str = getattr(error, "sqlstate", None) or ""
+    is_from_server = isinstance(error, asyncpg.PostgresError)
+    return is_from_server and (sqlstate in _UNAVAILABLE or sqlstate[:2] in _UNAVAILABLE_CLASSES)
 
 
 def _is_closed(error: asyncpg.InterfaceError) -> bool:

@@ -1,12 +1,14 @@
 """A connection that is opened when it is needed, and again after it broke."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Collection
 from typing import TypeVar
 
 from reactor.database.connection import Connection, open_connection
-from reactor.database.failures import TRANSIENT, Failure, classify
+from reactor.database.failures import TRANSIENT, Failure, classify, had_no_effect, summary
 from reactor.database.retry import Backoff, RetryPolicy
+from reactor.errors import StatementTimeout
 from reactor.log import get_logger
 
 log = get_logger(__name__)
@@ -14,6 +16,9 @@ Answer = TypeVar("Answer")
 
 _STATEMENT_SECONDS = 30.0
 _CLOSE_SECONDS = 2.0
+_ANSWERED = frozenset({Failure.REPEATABLE, Failure.LOCKED, Failure.SLOW})
+_USABLE = _ANSWERED | {Failure.REFUSED}
+"""The connection can be used again."""
 
 
 class ReconnectingConnection:
@@ -41,25 +46,33 @@ class ReconnectingConnection:
         """Now, and not when it is first needed: by then others may have taken all connections."""
         await self.retry(_nothing)
 
-    async def retry(self, operation: Callable[[Connection], Awaitable[Answer]]) -> tuple[Answer, bool]:
+    async def retry(
+        self, operation: Callable[[Connection], Awaitable[Answer]], *, unless: Collection[Failure] = ()
+    ) -> tuple[Answer, bool]:
         """Runs `operation` until it succeeds or is refused; a database that is away is waited for.
 
-        The second value is `maybe_done`: an earlier try may have taken effect, although its answer was lost.
+        `unless`: failures that are raised instead of repeated, for a caller that can do something about them. The
+        second value is `maybe_done`: an earlier try may have taken effect, although its answer was lost.
         """
-        backoff, maybe_done = Backoff(self.retry_policy), False
+        backoff, maybe_done, tries = Backoff(self.retry_policy), False, 0
         while True:
+            started, tries = time.monotonic(), tries + 1
             try:
                 answer = await self.once(operation)
             except Exception as error:
                 failure = classify(error)
                 if failure is Failure.BUG:
                     log.error("internal error in a database operation", connection=self._name, error=repr(error))
-                if failure not in TRANSIENT:
+                if failure not in TRANSIENT or failure in unless:
                     raise
-                if failure is Failure.REPEATABLE:
-                    log.info("statement repeated", connection=self._name, error=str(error))
-                else:
-                    maybe_done = maybe_done or failure is not Failure.UNREACHABLE
+                if failure in _ANSWERED:
+                    seconds = round(time.monotonic() - started, 1)
+                    log.info(
+                        "statement repeated", connection=self._name, tries=tries, seconds=seconds, error=summary(error)
+                    )
+                if not had_no_effect(error):
+                    maybe_done = True
+                if failure not in _ANSWERED or isinstance(error, StatementTimeout):
                     self._report_lost(error)
             else:
                 self._report_back()
@@ -69,15 +82,22 @@ class ReconnectingConnection:
     async def once(self, operation: Callable[[Connection], Awaitable[Answer]]) -> Answer:
         """Runs `operation`. A connection that failed is not used again."""
         async with self._turn:
+            limit = asyncio.timeout(self._statement_seconds)
             try:
                 # A network that drops every packet reports no error: an operation that takes this long has lost its
                 # server.
-                async with asyncio.timeout(self._statement_seconds):
+                async with limit:
                     if self._connection is None or self._connection.is_closed():
                         self._connection = await open_connection(self._url, name=self._name, prepares=self._prepares)
                     return await operation(self._connection)
+            except TimeoutError as error:
+                # The goodbye cancels the statement: a server that still works on it would keep its locks.
+                await self.close()
+                if limit.expired():
+                    raise StatementTimeout(self._statement_seconds) from error
+                raise
             except BaseException as error:
-                if classify(error) not in (Failure.REFUSED, Failure.REPEATABLE):
+                if classify(error) not in _USABLE:
                     self.drop()
                 raise
 

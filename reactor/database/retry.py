@@ -10,22 +10,26 @@ class RetryPolicy:
     first_seconds: float = 0.05
     longest_seconds: float = 2.0
 
+    def pause_after(self, tries: int) -> float:
+        """With jitter, so that many clients of one server don't come back at the same moment."""
+        # The exponent is bounded because a float overflows after a thousand tries.
+        longest = min(self.longest_seconds, self.first_seconds * 2.0 ** min(tries - 1, 64))
+        return longest * random.uniform(0.5, 1.5)
+
 
 class Backoff:
     """The pauses of one run of failures."""
 
     def __init__(self, policy: RetryPolicy) -> None:
         self._policy = policy
-        self._next = policy.first_seconds
+        self._tries = 0
 
     def reset(self) -> None:
-        self._next = self._policy.first_seconds
+        self._tries = 0
 
     def next_seconds(self) -> float:
-        """The next pause. With jitter, so that many clients of one server don't come back at the same moment."""
-        pause = self._next
-        self._next = min(self._policy.longest_seconds, pause * 2)
-        return pause * random.uniform(0.5, 1.5)
+        self._tries += 1
+        return self._policy.pause_after(self._tries)
 
     async def pause(self) -> None:
         await asyncio.sleep(self.next_seconds())

@@ -8,7 +8,7 @@ from reactor.handlers.step_log import StepLog
 from reactor.handlers.unit_of_work import UnitOfWork
 from reactor.handlers.upstream import Upstream, upstream
 from reactor.job import Job, JobState
-from reactor.lifecycle.settle import settled
+from reactor.lifecycle.settle import releases, settled
 from reactor.log import Logger, get_logger
 from reactor.outcome import Cancelled, Completed, Ending
 
@@ -163,6 +163,10 @@ class Attempt:
         ending = Ending(self.job.id, self.job.attempt_id, Completed())
         states = await self.services.writers.ask(lambda connection: settled(connection, [ending]))
         return states.get(self.job.id)
+
+    async def releases(self) -> int:
+        """How often earlier attempts at the job were released."""
+        return await self.services.writers.ask(lambda connection: releases(connection, self.job.id))
 
     async def upstream(self) -> list[Upstream]:
         self.check()

@@ -49,7 +49,7 @@ async def succeed(attempt: Attempt, name: str, result: str | None) -> Any:
 async def fail(attempt: Attempt, name: str, error: BaseException) -> None:
     work = attempt.unit_of_work
     work.note(error)
-    if work.is_to_be_repeated:
+    if work.is_undone:
         return
     match error:
         case Skip():

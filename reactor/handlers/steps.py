@@ -102,7 +102,7 @@ async def _run_isolated(attempt: Attempt, step: Step) -> None:
     try:
         await _run(attempt, step)
     except (Exception, SystemExit, KeyboardInterrupt) as error:
-        if attempt.unit_of_work.is_to_be_repeated:
+        if attempt.unit_of_work.is_undone:
             raise
         log.warning("step failed", job_id=attempt.job.id, step=step.name, error=first_line(str(error)))
 

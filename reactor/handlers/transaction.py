@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import asyncpg
 
 from reactor.database.connection import Connection
-from reactor.database.failures import DRIVER_ERRORS, is_server_failure, is_transient
+from reactor.database.failures import DRIVER_ERRORS, Failure, is_transient, server_failure
 from reactor.database.retry import Backoff, RetryPolicy
 from reactor.log import get_logger
 
@@ -27,6 +27,7 @@ class Transaction:
         self._pool = pool
         self._transaction = transaction
         self._is_ending = False
+        self._is_to_be_replaced = False
 
     @classmethod
     async def begin(cls, pool: Pool, check: Callable[[], None]) -> "Transaction":
@@ -56,9 +57,12 @@ class Transaction:
             raise
         return made
 
-    def is_undone_by(self, error: BaseException) -> bool:
-        """The server undid it, and the handler is not to blame: a deadlock, a lost connection."""
-        return is_server_failure(error) or self._is_gone()
+    def undone_by(self, error: BaseException) -> Failure | None:
+        """Why the server undid it, where the handler is not to blame: a deadlock, a timeout, a lost connection."""
+        failure = server_failure(error) or (Failure.LOST if self._is_gone() else None)
+        if failure is Failure.UNAVAILABLE:
+            self._is_to_be_replaced = True  # its session may lead to a standby, while new ones lead to the primary
+        return failure
 
     def was_ended_by_sql(self) -> bool:
         """The handler sent COMMIT or ROLLBACK as SQL: earlier work can't be undone, later work is not in it."""
@@ -73,7 +77,10 @@ class Transaction:
         if self.was_ended_by_sql():
             log.error("handler ended its transaction by SQL, its work can't be undone")
         try:
-            await self._transaction.rollback()
+            if self._is_to_be_replaced:
+                self.connection.terminate()
+            else:
+                await self._transaction.rollback()
         except (*DRIVER_ERRORS, asyncio.CancelledError) as error:
             if not self._is_gone():
                 self.connection.terminate()

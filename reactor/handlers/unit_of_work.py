@@ -6,13 +6,14 @@ from typing import Any, TypeAlias
 
 from reactor.client.submit import encode_jobs, new_job
 from reactor.database.connection import Connection
-from reactor.database.failures import is_transient
+from reactor.database.failures import Failure, classify, is_transient
 from reactor.errors import ChainInStep, TransactionInParallel
 from reactor.handlers.services import Services
 from reactor.handlers.step_log import StepLog
 from reactor.handlers.transaction import Transaction
 from reactor.job import Job, JobState
-from reactor.lifecycle.settle import settle
+from reactor.lifecycle.ending_writer import LARGE_SECONDS, is_large
+from reactor.lifecycle.settle import limit_statements, settle
 from reactor.lifecycle.steps import Record, record_steps
 from reactor.outcome import Completed, Ending, Outcome
 
@@ -22,8 +23,9 @@ Check: TypeAlias = Callable[[], None]
 
 class UnitOfWork:
     def __init__(self, job: Job, services: Services) -> None:
-        self.is_to_be_repeated = False
-        """The server undid the transaction, and the handler is not to blame: a deadlock, a lost connection."""
+        self.undone_by: Failure | None = None
+        """Why the server undid the transaction, where the handler is not to blame: a deadlock, a timeout, a lost
+        connection."""
         self._job = job
         self._services = services
         self._step_log: StepLog | None = None
@@ -145,7 +147,7 @@ class UnitOfWork:
     def note(self, error: BaseException) -> None:
         """Whether the server undid the transaction: asked before the transaction is rolled back and forgotten."""
         if self._transaction is not None:
-            self.is_to_be_repeated |= self._transaction.is_undone_by(error)
+            self.undone_by = self.undone_by or self._transaction.undone_by(error)
 
     # The end of the attempt
 
@@ -167,17 +169,23 @@ class UnitOfWork:
             state = None
             steps = self.last_steps()
             if not steps or self._job.attempt_id in await record_steps(connection, steps):
+                if is_large(ending):
+                    await limit_statements(connection, LARGE_SECONDS)
                 state = (await settle(connection, [ending])).get(self._job.id)
             if state is None:
                 await self.roll_back()
                 return None
             await self._transaction.commit()
         except BaseException as error:
-            self.is_to_be_repeated = is_transient(error)
+            self.undone_by = self._transaction.undone_by(error) or (classify(error) if is_transient(error) else None)
             await self.roll_back()
             raise
         self._transaction = None
         return state
+
+    @property
+    def is_undone(self) -> bool:
+        return self.undone_by is not None
 
     async def roll_back(self) -> None:
         # Forgotten first, because the rollback may be interrupted, and called again.

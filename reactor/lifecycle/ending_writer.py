@@ -8,8 +8,10 @@ import asyncpg
 
 from reactor.counts import Histogram
 from reactor.database.connection import Connection
+from reactor.database.failures import summary
 from reactor.database.jsonb import ascii_only
 from reactor.database.reconnecting import ReconnectingConnection
+from reactor.errors import StatementTimeout
 from reactor.job import JobState
 from reactor.lifecycle.batch_writer import BATCH, BatchWriter
 from reactor.lifecycle.settle import settle, settled
@@ -25,12 +27,15 @@ OnSettled = Callable[[int, UUID, JobState | None, Outcome], None]
 the outcome."""
 
 
+LARGE_SECONDS = 600.0
+"""100,000 children, on a busy server."""
+_LARGE_TRIES = 3
 _LARGE_COUNT = 1000
-_LACKS_CHARACTER = (asyncpg.UntranslatableCharacterError, asyncpg.CharacterNotInRepertoireError)
 _LARGE_SIZE = 1_000_000
+_LACKS_CHARACTER = (asyncpg.UntranslatableCharacterError, asyncpg.CharacterNotInRepertoireError)
 
 
-def _is_large(ending: Ending) -> bool:
+def is_large(ending: Ending) -> bool:
     """It has many children, or large ones."""
     return ending.children is not None and (ending.child_count > _LARGE_COUNT or len(ending.children) > _LARGE_SIZE)
 
@@ -43,7 +48,8 @@ def _escaped(ending: Ending) -> Ending:
 
 
 class EndingWriter(BatchWriter[Ending]):
-    """`sizes` counts how many endings shared each commit. `put_large` takes endings that would keep others waiting."""
+    """`sizes` counts how many endings shared each commit. `put_large` takes endings that would keep others waiting;
+    None: this is the writer that takes them, one at a time."""
 
     def __init__(
         self,
@@ -68,41 +74,63 @@ class EndingWriter(BatchWriter[Ending]):
         self._wake()
 
     async def write(self) -> None:
-        batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
+        size = BATCH if self._put_large else 1
+        batch, self._waiting = self._waiting[:size], self._waiting[size:]
         if self._put_large:
-            for ending in filter(_is_large, batch):
+            for ending in filter(is_large, batch):
                 self._put_large(ending)
-            batch = [ending for ending in batch if not _is_large(ending)]
+            batch = [ending for ending in batch if not is_large(ending)]
         # Apart, because children lock their parents first: in one batch the order of ids would be lost.
         for part in ([e for e in batch if e.children is None], [e for e in batch if e.children is not None]):
             if part:
                 await self._commit(part, self._settle, self._report)
 
     async def _settle(self, connection: Connection, batch: Sequence[Ending]) -> dict[int, JobState]:
-        return await settle(connection, batch, lock_wait_ms=_LOCK_WAIT_MS)
+        statement_seconds = None if self._put_large else LARGE_SECONDS
+        return await settle(connection, batch, lock_wait_ms=_LOCK_WAIT_MS, statement_seconds=statement_seconds)
 
     async def _report(self, batch: Sequence[Ending], states: dict[int, JobState], maybe_done: bool) -> None:
         self._sizes.add(len(batch))
-        if maybe_done and len(states) < len(batch):
-            missing = [ending for ending in batch if ending.job_id not in states]
+        missing = [e for e in batch if (maybe_done or e.maybe_written) and e.job_id not in states]
+        if missing:
             found, _ = await self._connection.retry(lambda connection: settled(connection, missing))
             states |= found
         for ending in batch:
             self._on_settled(ending.job_id, ending.attempt_id, states.get(ending.job_id), ending.outcome)
 
-    def _refuse(self, item: Ending, error: asyncpg.PostgresError) -> None:
+    def _refuse(self, item: Ending, error: asyncpg.PostgresError) -> bool:
         if isinstance(error, _LACKS_CHARACTER) and (escaped := _escaped(item)) != item:
             log.warning("escaped what the database's encoding lacks", job_id=item.job_id, error=str(error))
             self.put(escaped)
-            return
-        if isinstance(item.outcome, Failed):
+        elif isinstance(item.outcome, Failed):
             # Even the refusal is refused: it is tried again, so that the job does not seem never to have started.
-            log.error("ending refused by the database", job_id=item.job_id, error=str(error))
-            self._postpone(item)
-            return
-        log.error("outcome refused by the database", job_id=item.job_id, error=str(error))
-        failed = Failed(f"The database refused what the handler returned or chained: {error}")
-        self.put(Ending(item.job_id, item.attempt_id, failed))
+            return False
+        else:
+            self._fail(item, f"The database refused what the handler returned or chained: {error}")
+        return True
+
+    def _fail(self, item: Ending, error: str) -> None:
+        log.error("outcome refused by the database", job_id=item.job_id, error=error)
+        self.put(Ending(item.job_id, item.attempt_id, Failed(error)))
+
+    def _take_slow(self, item: Ending, error: asyncpg.PostgresError | StatementTimeout, tries: int) -> bool:
+        """On a connection of its own it has more time. In the end its children are too many; without children nothing
+        would be gained by failing the job."""
+        if self._put_large:
+            log.warning("end takes too long, written apart", job_id=item.job_id, error=summary(error))
+            self._put_large(item)
+            return True
+        is_hopeless = item.children is not None and tries >= _LARGE_TRIES and isinstance(error, asyncpg.PostgresError)
+        if is_hopeless:
+            self._fail(
+                item,
+                f"The database cancelled the creation of the {item.child_count} chained jobs {tries} times, the last "
+                f"time with: {summary(error)}. Chain jobs that each chain a part of them.",
+            )
+        return is_hopeless
+
+    def _doubted(self, item: Ending) -> Ending:
+        return item._replace(maybe_written=True)
 
     def _put_back(self, item: Ending) -> None:
         self.put(item)

@@ -70,9 +70,10 @@ class ProgressWriter(BatchWriter[_Item]):
             if not item.is_held.done():
                 item.is_held.set_result(item.attempt_id in held)
 
-    def _refuse(self, item: _Item, error: asyncpg.PostgresError) -> None:
+    def _refuse(self, item: _Item, error: asyncpg.PostgresError) -> bool:
         if not item.is_held.done():
             item.is_held.set_exception(error)
+        return True
 
     def _put_back(self, item: _Item) -> None:
         after = self._waiting.pop(item.attempt_id, None)

@@ -10,11 +10,12 @@ from reactor.database.connection import Connection
 from reactor.database.jsonb import encode, storable
 from reactor.job import JobState
 from reactor.log import get_logger
-from reactor.outcome import Completed, Ending, Errored, Failed, Outcome, Partial, Snoozed
+from reactor.outcome import Completed, Ending, Errored, Failed, Outcome, Partial, Released, Snoozed
 
 log = get_logger(__name__)
 
 _SHORTEST_DELAY_SECONDS = 1e-6  # the resolution of timestamptz
+_LOCK_WAIT_MS = 250
 _LONGEST_DELAY_SECONDS = 10 * 365 * 86400.0
 _STATES = {state.value: state for state in JobState}
 _job_id = attrgetter("job_id")
@@ -29,16 +30,30 @@ class _Row(NamedTuple):
 
 
 async def settle(
-    connection: Connection, endings: Sequence[Ending], *, lock_wait_ms: int | None = None
+    connection: Connection,
+    endings: Sequence[Ending],
+    *,
+    lock_wait_ms: int | None = None,
+    statement_seconds: float | None = None,
 ) -> dict[int, JobState]:
     """The state of every job that was written. A job that is missing was not the attempt's any more.
 
-    Children are created in the same commit, in the caller's transaction if there is one.
+    Children are created in the same commit, in the caller's transaction if there is one. `statement_seconds`: instead
+    of the server's statement_timeout, which is meant for other statements than the end of a job with many children.
     """
-    if not any(ending.children for ending in endings) or connection.is_in_transaction():
+    if connection.is_in_transaction():
+        return await _settle(connection, endings, lock_wait_ms)
+    if statement_seconds is None and not any(ending.children for ending in endings):
         return await _settle(connection, endings, lock_wait_ms)
     async with connection.transaction(isolation="read_committed"):
+        if statement_seconds is not None:
+            await limit_statements(connection, statement_seconds)
         return await _settle(connection, endings, lock_wait_ms)
+
+
+async def limit_statements(connection: Connection, seconds: float) -> None:
+    """Until the transaction ends."""
+    await connection.execute(statements.SET_STATEMENT_TIMEOUT, round(seconds * 1000))
 
 
 async def _settle(connection: Connection, endings: Sequence[Ending], lock_wait_ms: int | None) -> dict[int, JobState]:
@@ -71,6 +86,8 @@ def _row(outcome: Outcome) -> _Row:
             return _Row("error", error=storable(error), delay_seconds=_delay(retry_after_seconds))
         case Snoozed(for_seconds, message):
             return _Row("snoozed", message=_storable(message), delay_seconds=_delay(for_seconds))
+        case Released(error, retry_after_seconds):
+            return _Row("released", error=storable(error), delay_seconds=_delay(retry_after_seconds))
         case _:
             assert_never(outcome)
 
@@ -125,7 +142,7 @@ async def abandon(connection: Connection, job_id: int, attempt_id: UUID, outcome
         None,
         [delay_seconds],
         None,
-        None,
+        _LOCK_WAIT_MS,
     )
     return _STATES[record["state"]] if record else None
 
@@ -136,3 +153,9 @@ async def settled(connection: Connection, endings: Sequence[Ending]) -> dict[int
         statements.FIND_SETTLED, [ending.job_id for ending in endings], [ending.attempt_id for ending in endings]
     )
     return {record["id"]: _STATES[record["state"]] for record in records}
+
+
+async def releases(connection: Connection, job_id: int) -> int:
+    """How often the job was released after it had started."""
+    count: int = await connection.fetchval(statements.COUNT_RELEASES, job_id)
+    return count

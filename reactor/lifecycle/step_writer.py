@@ -53,9 +53,10 @@ class StepWriter(BatchWriter[_Item]):
             if not is_held.done():
                 is_held.set_result(record.attempt_id in held)
 
-    def _refuse(self, item: _Item, error: asyncpg.PostgresError) -> None:
+    def _refuse(self, item: _Item, error: asyncpg.PostgresError) -> bool:
         if not item.is_held.done():
             item.is_held.set_exception(error)
+        return True
 
     def _put_back(self, item: _Item) -> None:
         if not item.is_held.done():

@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 from uuid import UUID
 
 import asyncpg
@@ -11,9 +11,11 @@ import asyncpg
 from reactor.counts import Histogram
 from reactor.database import statements
 from reactor.database.connection import Connection
-from reactor.database.failures import is_transient
+from reactor.database.failures import Failure, classify, is_transient, summary
 from reactor.database.reconnecting import ReconnectingConnection
-from reactor.lifecycle.ending_writer import EndingWriter, OnSettled
+from reactor.errors import StatementTimeout
+from reactor.lifecycle.batch_writer import CAUSED_BY_ITEMS, POSTPONED
+from reactor.lifecycle.ending_writer import LARGE_SECONDS, EndingWriter, OnSettled
 from reactor.lifecycle.progress_writer import ProgressWriter
 from reactor.lifecycle.step_writer import StepWriter
 from reactor.log import get_logger
@@ -21,8 +23,9 @@ from reactor.log import get_logger
 log = get_logger(__name__)
 Answer = TypeVar("Answer")
 
-# 100,000 children, on a busy server.
-_LARGE_SECONDS = 600.0
+_MARGIN_SECONDS = 30.0
+"""The server ends a statement that takes too long itself, as long as it can be reached."""
+Statement: TypeAlias = Callable[[Connection], Awaitable[object]]
 
 
 class Writers:
@@ -34,22 +37,24 @@ class Writers:
         self._is_writing = False
         self.steps = StepWriter(connection, self._has_work.set)
         self.progress = ProgressWriter(connection, self._has_work.set)
-        self._large_connection = connection.beside("large ends", _LARGE_SECONDS)
+        self._large_connection = connection.beside("large ends", LARGE_SECONDS + _MARGIN_SECONDS)
         self._has_large = asyncio.Event()
         self._is_writing_large = False
         self._large = EndingWriter(self._large_connection, self._has_large.set, on_settled, batch_sizes)
         self.endings = EndingWriter(connection, self._has_work.set, on_settled, batch_sizes, self._large.put)
         # An attempt's last word on its steps and its progress belongs before its end.
         self._in_order = self.steps, self.progress, self.endings
-        self._statements: deque[Callable[[Connection], Awaitable[object]]] = deque()
+        self._statements: deque[tuple[Statement, int]] = deque()
+        """With the number of times that they were postponed."""
+        self._postponed: set[asyncio.TimerHandle] = set()
 
     def release_stopped(self, worker_id: UUID, job_id: int) -> None:
         """The handler of this job, which was taken from the worker, has stopped: its scope is free."""
         self.do(lambda connection: connection.execute(statements.RELEASE_STOPPED, worker_id, [job_id]))
 
-    def do(self, statement: Callable[[Connection], Awaitable[object]]) -> None:
+    def do(self, statement: Statement) -> None:
         """For what is too rare for a batch. Written after the batches that wait."""
-        self._statements.append(statement)
+        self._statements.append((statement, 0))
         self._has_work.set()
 
     async def run(self) -> None:
@@ -92,11 +97,26 @@ class Writers:
 
     async def _write_statements(self) -> None:
         while self._statements:
+            statement, tries = self._statements.popleft()
             try:
-                await self._connection.retry(self._statements.popleft())
-            except asyncpg.PostgresError as error:
-                # The next reconciliation, or the release of this worker's claims, makes up for it.
-                log.error("write failed", error=str(error), sqlstate=error.sqlstate)
+                await self._connection.retry(statement, unless=CAUSED_BY_ITEMS)
+            except (asyncpg.PostgresError, StatementTimeout) as error:
+                if is_transient(error):
+                    self._postpone(statement, tries + 1, error)
+                else:
+                    # The next reconciliation, or the release of this worker's claims, makes up for it.
+                    log.error("write failed", error=summary(error))
+
+    def _postpone(self, statement: Statement, tries: int, error: Exception) -> None:
+        def put_back() -> None:
+            self._postponed.discard(timer)
+            self._statements.append((statement, tries))
+            self._has_work.set()
+
+        pause = POSTPONED.pause_after(tries)
+        log.warning("write postponed", tries=tries, seconds=round(pause, 1), error=summary(error))
+        timer = asyncio.get_running_loop().call_later(pause, put_back)
+        self._postponed.add(timer)
 
     async def ask(self, question: Callable[[Connection], Awaitable[Answer]]) -> Answer:
         """The same for a caller that needs the answer, or the error."""
@@ -106,7 +126,7 @@ class Writers:
             try:
                 answer = await question(connection)
             except Exception as error:
-                if is_transient(error):
+                if is_transient(error) and classify(error) is not Failure.LOCKED:
                     raise  # to be asked again
                 if not answered.done():
                     answered.set_exception(error)
@@ -120,5 +140,5 @@ class Writers:
     @property
     def is_idle(self) -> bool:
         is_writing = self._is_writing or self._is_writing_large
-        has_statements = bool(self._statements)
+        has_statements = bool(self._statements or self._postponed)
         return not (is_writing or has_statements) and all(w.is_idle for w in (*self._in_order, self._large))

@@ -1,15 +1,16 @@
 """Executes a claimed job: calls its handler, and returns what is to be written of the attempt."""
 
 import asyncio
-import random
 from collections.abc import Awaitable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from enum import Enum
 from typing import Any
 
+from reactor.database.failures import Failure
 from reactor.database.jsonb import encode
-from reactor.error_text import describe
+from reactor.database.retry import RetryPolicy
+from reactor.error_text import describe, first_line
 from reactor.handlers.attempt import CLOSING, ENDED, RUNNING, Attempt, Stop
 from reactor.handlers.context import Context
 from reactor.handlers.registry import Handler
@@ -26,6 +27,7 @@ from reactor.outcome import (
     Failed,
     Outcome,
     Partial,
+    Released,
     Retry,
     Snooze,
     Snoozed,
@@ -33,7 +35,10 @@ from reactor.outcome import (
 )
 
 _CALLS = 5
-_REPEAT_PAUSE_SECONDS = 0.05
+_REPEATED = RetryPolicy()
+_LATER = frozenset({Failure.LOCKED, Failure.SLOW})
+"""Each try takes as long as a timeout, and what was in its way is likely to be there still."""
+_RELEASED = RetryPolicy(first_seconds=1.0, longest_seconds=60.0)
 
 
 class End(Enum):
@@ -88,25 +93,31 @@ class Execution:
             self.attempt.phase = ENDED
 
     async def _call_until_done(self) -> Ending | JobState | End:
-        """What the server undid through no fault of the handler is run again at once, and not charged."""
+        """What the server undid through no fault of the handler is not charged: it is run again at once where that may
+        help, else later."""
         for call in range(1, _CALLS + 1):
             if self.attempt.stop_because is not None:
                 raise asyncio.CancelledError
             self.attempt.phase = RUNNING
             if call > 1:
-                await asyncio.sleep(_REPEAT_PAUSE_SECONDS * random.uniform(0.5, 1.5))
+                await asyncio.sleep(_REPEATED.pause_after(call - 1))
             try:
                 return await self._close(await self._call_handler(self.attempt))
             except Exception as error:
-                work = self.attempt.work
+                work, undone_by = self.attempt.work, error
                 if work is not None:
                     await work.roll_back()
-                if work is None or not work.is_to_be_repeated or call == _CALLS:
+                if work is None or not work.is_undone:
                     return self._ending(self._errored(error))
             # The answer to a commit may have been lost. This question waits for a commit that is still under way.
             self.attempt.phase = CLOSING
             if not await self.attempt.is_held():
                 return await self.attempt.committed_state() or End.STALE
+            if work.undone_by in _LATER or call == _CALLS or self.attempt.stop_because is Stop.TIMEOUT:
+                return self._ending(
+                    Released(describe(undone_by), _RELEASED.pause_after(1 + await self.attempt.releases()))
+                )
+            self.attempt.log.info("transaction repeated", calls=call, error=first_line(describe(undone_by)))
             self.attempt = self.attempt.repeat()
         raise AssertionError("unreachable")
 
@@ -136,7 +147,7 @@ class Execution:
                 raise asyncio.CancelledError from error
             if attempt.work is not None:
                 attempt.work.note(error)
-                if attempt.work.is_to_be_repeated:
+                if attempt.work.is_undone:
                     raise
             return self._errored(error)
         if attempt.work is not None and attempt.work.lost_its_transaction:

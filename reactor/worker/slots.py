@@ -14,7 +14,7 @@ from reactor.counts import Counts
 from reactor.database.connection import Connection
 from reactor.database.reconnecting import ReconnectingConnection
 from reactor.error_text import describe
-from reactor.handlers.attempt import Stop
+from reactor.handlers.attempt import CLOSING, Stop
 from reactor.handlers.registry import Registry
 from reactor.handlers.services import Services
 from reactor.handlers.transaction import Pool
@@ -23,7 +23,7 @@ from reactor.lifecycle.lease import Worker
 from reactor.lifecycle.settle import abandon
 from reactor.lifecycle.writers import Writers
 from reactor.log import get_logger
-from reactor.outcome import Ending, Errored, Failed, Outcome
+from reactor.outcome import Ending, Errored, Failed, Outcome, Released
 from reactor.worker.execute import End, Execution
 from reactor.worker.running_attempts import RunningAttempts
 
@@ -186,6 +186,12 @@ class Slots:
                 self._counts.retries += state is JobState.PENDING
                 error = outcome.error.partition("\n")[0]
                 log.warning("attempt failed", job_id=job_id, attempt_id=str(attempt_id), state=state.value, error=error)
+            elif isinstance(outcome, Released):
+                self._counts.failed += state is JobState.FAILED
+                error = outcome.error.partition("\n")[0]
+                log.warning(
+                    "attempt released", job_id=job_id, attempt_id=str(attempt_id), state=state.value, error=error
+                )
             elif outcome is not None and _log_level.isEnabledFor(logging.DEBUG):
                 log.debug("job settled", job_id=job_id, attempt_id=str(attempt_id), state=state.value)
         self._forget(attempt_id, state)
@@ -217,6 +223,10 @@ class Slots:
 
     def _time_out(self, execution: Execution) -> None:
         execution.stop(Stop.TIMEOUT)
+        if execution.attempt.phase is CLOSING:
+            # Its handler has stopped in time, and its end waits for the database, for however long.
+            self._forget_deadline(execution)
+            return
         execution.timer = self._loop.call_later(self.timings.give_up_seconds, self._give_up, execution)
 
     def _give_up(self, execution: Execution) -> None:
@@ -225,7 +235,7 @@ class Slots:
         log.error(
             "a handler does not stop", job_id=job.id, job_type=job.job_type, timeout_seconds=execution.timeout_seconds
         )
-        self._running.clear_deadline(execution.entry)  # the supervisor must not take the event loop for blocked
+        self._forget_deadline(execution)
         execution.attempt.abandon()
         execution.is_given_up = True
         self._given_up += 1
@@ -239,6 +249,10 @@ class Slots:
             self._forget(job.attempt_id, None)
         self.on_ended()  # a worker that stops does not wait for it any more
         self.on_stuck()
+
+    def _forget_deadline(self, execution: Execution) -> None:
+        """Otherwise the supervisor would take the event loop for blocked."""
+        self._running.clear_deadline(execution.entry)
 
     async def _abandon(self, connection: Connection, job: Job, outcome: Errored | Failed) -> None:
         """Ours until that is written: a reconciliation would release what we don't know of, and its scope with it."""

@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from reactor.database.connection import Connection, connect, open_pool
-from reactor.database.failures import Failure, classify, is_server_failure
+from reactor.database.failures import Failure, classify, is_about_the_data, server_failure
 from reactor.database.refusals import refusals_explained
 from reactor.errors import ConnectionLost, DatabaseRefused, DatabaseUnreachable, SchemaUnknown
 
@@ -100,11 +100,45 @@ def test_errors_are_classified(error: BaseException, failure: Failure) -> None:
 
 def test_connection_errors_of_a_handler_are_not_database_errors() -> None:
     """A handler's HTTP client raises OSError too, which must not repeat the attempt."""
-    assert not is_server_failure(ConnectionResetError())
-    assert not is_server_failure(asyncpg.InterfaceError("connection is closed"))
+    assert server_failure(ConnectionResetError()) is None
+    assert server_failure(asyncpg.InterfaceError("connection is closed")) is None
     wrapped = RuntimeError("from a library")
     wrapped.__cause__ = asyncpg.DeadlockDetectedError("crossed")
-    assert is_server_failure(wrapped)
+    assert server_failure(wrapped) is Failure.REPEATABLE
+
+
+@pytest.mark.parametrize(
+    ("sqlstate", "failure", "is_about_data"),
+    [
+        ("08006", Failure.LOST, False),
+        ("22003", Failure.REFUSED, True),
+        ("23505", Failure.REFUSED, True),
+        ("25006", Failure.UNAVAILABLE, False),
+        ("25P03", Failure.UNAVAILABLE, False),
+        ("25P04", Failure.UNAVAILABLE, False),
+        ("40P01", Failure.REPEATABLE, False),
+        ("42501", Failure.REFUSED, False),
+        ("53100", Failure.UNAVAILABLE, False),
+        ("53300", Failure.UNAVAILABLE, False),
+        ("54000", Failure.REFUSED, True),
+        ("55P03", Failure.LOCKED, False),
+        ("57014", Failure.SLOW, False),
+        ("57P01", Failure.UNAVAILABLE, False),
+        ("57P05", Failure.UNAVAILABLE, False),
+        ("58030", Failure.UNAVAILABLE, False),
+        ("P0001", Failure.REFUSED, True),
+        ("XX000", Failure.REFUSED, False),
+    ],
+)
+async def test_a_handler_is_charged_for_what_the_server_refuses_and_not_for_what_it_cannot_do_now(
+    connection: Connection, sqlstate: str, failure: Failure, is_about_data: bool
+) -> None:
+    error = await raised_by(
+        lambda: connection.execute(f"do $$ begin raise exception using errcode = '{sqlstate}'; end $$")
+    )
+    assert classify(error) is failure
+    assert server_failure(error) is (None if failure is Failure.REFUSED else failure)
+    assert is_about_the_data(error) is is_about_data
 
 
 async def test_a_value_that_the_driver_cannot_encode_is_refused_and_not_a_lost_connection(

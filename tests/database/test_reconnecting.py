@@ -12,7 +12,10 @@ from reactor.database import reconnecting
 from reactor.database.connection import Connection, connect
 from reactor.database.reconnecting import ReconnectingConnection
 from reactor.database.retry import Backoff, RetryPolicy
+from reactor.errors import StatementTimeout
 from reactor.log import get_logger
+from tests.support.logs import Events
+from tests.support.until import until
 
 
 @pytest.fixture
@@ -122,3 +125,34 @@ def test_pauses_double_up_to_the_longest_and_start_again_after_a_success() -> No
         assert expected / 2 <= backoff.next_seconds() <= expected * 1.5
     backoff.reset()
     assert backoff.next_seconds() <= 0.15
+
+
+async def test_a_statement_that_is_given_up_is_cancelled_on_the_server(database: str, connection: Connection) -> None:
+    """Otherwise it would keep its locks for as long as it takes."""
+    await connection.execute("create table locked (n int); insert into locked values (1)")
+    victim = ReconnectingConnection(database, "victim", statement_seconds=2)
+    with pytest.raises(StatementTimeout):
+        await victim.once(lambda c: c.execute("update locked set n = (select 2 from pg_sleep(600))"))
+    await until(
+        lambda: connection.fetchval(
+            "select not exists (select from pg_stat_activity "
+            "where datname = current_database() and application_name = 'victim')"
+        )
+    )
+    await connection.execute("select from locked for update nowait")
+
+
+async def test_each_repetition_of_a_statement_is_logged(database: str, events: Events) -> None:
+    victim, tries = ReconnectingConnection(database, "victim"), 0
+
+    async def cancelled_twice(connection: Connection) -> None:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            await connection.execute("do $$ begin raise 'too long' using errcode = '57014'; end $$")
+
+    _, maybe_done = await victim.retry(cancelled_twice)
+    await victim.close()
+    assert not maybe_done
+    repeated = [(e["tries"], e["error"]) for e in events if e["event"] == "statement repeated"]
+    assert repeated == [(1, "too long"), (2, "too long")]

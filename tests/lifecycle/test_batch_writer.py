@@ -9,6 +9,7 @@ import pytest
 from reactor.database.connection import Connection, connect
 from reactor.database.reconnecting import ReconnectingConnection
 from reactor.lifecycle.batch_writer import BatchWriter
+from tests.support.logs import Events
 from tests.support.until import until
 
 
@@ -22,6 +23,7 @@ class Numbers(BatchWriter[int]):
         """All batches that were sent, written or not."""
         self.reported: set[int] = set()
         self.refused: list[int] = []
+        self.statement_timeout = "0"
 
     @property
     def has_work(self) -> bool:
@@ -36,6 +38,7 @@ class Numbers(BatchWriter[int]):
         self.batches.append(list(batch))
         async with connection.transaction():
             await connection.execute("set local lock_timeout = '50ms'")
+            await connection.execute(f"set local statement_timeout = '{self.statement_timeout}'")
             rows = await connection.fetch("update numbers set state = 'on' where n = any($1) returning n", batch)
         assert self.reported.isdisjoint(batch), "reported before its commit"
         return {row["n"] for row in rows}
@@ -98,6 +101,50 @@ async def test_an_item_whose_row_is_locked_is_written_later_and_delays_no_other(
     await writer.write()
     assert writer.reported == {1, 2, 3}
     assert writer.is_idle
+
+
+async def test_an_item_that_takes_too_long_is_written_later_and_delays_no_other(
+    writer: Numbers, connection: Connection
+) -> None:
+    await connection.execute(
+        "create function slow() returns trigger language plpgsql as 'begin perform pg_sleep(600); return new; end'; "
+        "create trigger slow before update on numbers for each row when (new.n = 2) execute function slow()"
+    )
+    writer.statement_timeout = "1s"
+    writer.waiting = [1, 2, 3]
+
+    async def others_are_written() -> bool:
+        await writer.write()
+        return writer.reported == {1, 3}
+
+    await until(others_are_written)
+    assert not writer.is_idle, "what is postponed is still to be written"
+    await connection.execute("drop trigger slow on numbers")
+    await until(lambda: writer.has_work)
+    await writer.write()
+    assert (writer.reported, writer.refused) == ({1, 2, 3}, [])
+
+
+async def test_a_refusal_that_is_not_about_the_data_is_repeated(
+    writer: Numbers, connection: Connection, events: Events
+) -> None:
+    """An administrator may have revoked a privilege by mistake."""
+    await connection.execute(
+        "create function refuse() returns trigger language plpgsql as "
+        "$$ begin raise 'permission denied' using errcode = '42501'; end $$; "
+        "create trigger refuse before update on numbers for each row execute function refuse()"
+    )
+    writer.waiting = [1]
+    await writer.write()
+    await until(lambda: writer.has_work)
+    await writer.write()
+    assert (writer.reported, writer.refused, writer.is_idle) == (set(), [], False)
+    postponed = [(e["tries"], e["error"]) for e in events if e["event"] == "write postponed"]
+    assert postponed == [(1, "permission denied"), (2, "permission denied")]
+    await connection.execute("drop trigger refuse on numbers")
+    await until(lambda: writer.has_work)
+    await writer.write()
+    assert (writer.reported, writer.is_idle) == ({1}, True)
 
 
 async def test_items_that_arrive_while_a_batch_is_written_form_the_next_one(writer: Numbers, database: str) -> None:

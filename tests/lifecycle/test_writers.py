@@ -84,6 +84,60 @@ async def test_an_end_with_many_children_does_not_delay_other_ends(
     assert (await row(parent.id))["children"] == 1001
 
 
+async def on_children(connection: Connection, body: str) -> None:
+    await connection.execute(
+        "create function public.on_children() returns trigger language plpgsql as "
+        f"$$ begin {body}; return null; end $$; "
+        "create trigger on_children after insert on reactor.jobs "
+        "for each statement execute function public.on_children()"
+    )
+
+
+@pytest.mark.parametrize("count", [2, 1001])
+async def test_an_end_slower_than_the_servers_statement_timeout_is_written_apart_from_the_others(
+    connection: Connection, worker: Worker, writers: Writers, settled: dict[int, JobState | None], row: Row, count: int
+) -> None:
+    parent, other = [await claim(connection, worker, await insert(connection)) for _ in range(2)]
+    await on_children(connection, "perform pg_sleep(1.5)")
+    name = await connection.fetchval("select current_database()")
+    await connection.execute(f"alter database {name} set statement_timeout = '1s'")
+    for job, chained in ((parent, count), (other, 0)):
+        writers.endings.put(
+            Ending(job.id, job.attempt_id, Completed(), children(chained) if chained else None, chained)
+        )
+    await until(lambda: len(settled) == 2)
+    assert settled == dict.fromkeys((other.id, parent.id), JobState.COMPLETED)
+    assert (await row(parent.id))["children"] == count
+
+
+async def test_an_end_whose_children_the_server_cannot_create_in_time_fails_its_job(
+    connection: Connection, worker: Worker, writers: Writers, settled: dict[int, JobState | None], row: Row
+) -> None:
+    parent = await claim(connection, worker, await insert(connection))
+    await on_children(connection, "raise 'canceling statement due to statement timeout' using errcode = '57014'")
+    writers.endings.put(Ending(parent.id, parent.attempt_id, Completed(), children(2), 2))
+    await until(lambda: settled)
+    assert settled == {parent.id: JobState.FAILED}
+    error = (await row(parent.id))["error"]
+    assert "cancelled the creation of the 2 chained jobs 3 times" in error
+    assert "Chain jobs that each chain a part of them" in error
+
+
+async def test_the_row_of_an_ended_job_may_be_locked_for_a_while(
+    database: str, connection: Connection, worker: Worker, writers: Writers, settled: dict[int, JobState | None]
+) -> None:
+    """The other ends are written meanwhile."""
+    locked, other = [await claim(connection, worker, await insert(connection)) for _ in range(2)]
+    async with connect(database, name="operator") as operator, operator.transaction():
+        await operator.execute("select from reactor.jobs where id = $1 for update", locked.id)
+        for job in (locked, other):
+            writers.endings.put(Ending(job.id, job.attempt_id, Completed()))
+        await until(lambda: settled)
+        assert settled == {other.id: JobState.COMPLETED}
+    await until(lambda: len(settled) == 2)
+    assert settled[locked.id] is JobState.COMPLETED
+
+
 async def test_an_end_with_too_many_children_fails_and_says_what_to_do(
     connection: Connection, worker: Worker, writers: Writers, settled: dict[int, JobState | None], row: Row
 ) -> None:

@@ -23,10 +23,12 @@ async def _message(reader: asyncio.StreamReader, kind_bytes: int = 1) -> tuple[b
 @dataclass
 class Pooler:
     """As pgbouncer: a client gets the session that was used last, for one transaction (or, unless `is_transactional`,
-    until it leaves). What a session sends while no client has it is dropped, notifications included."""
+    until it leaves). If it `rotates`, as under load, a client gets another session each time. What a session sends
+    while no client has it is dropped, notifications included."""
 
     socket: str
     is_transactional: bool
+    rotates: bool
     url: str
     _idle: list["_Session"] = field(default_factory=list)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -44,7 +46,7 @@ class Pooler:
                 if kind == _TERMINATE:
                     return
                 if session is None or session.client is not writer:
-                    session = self._idle.pop()
+                    session = self._idle.pop(0 if self.rotates else -1)
                     session.client = writer
                 session.writer.write(message)
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
@@ -90,14 +92,16 @@ class _Session:
 
 
 @asynccontextmanager
-async def pooler(database: str, folder: Path, *, is_transactional: bool = True) -> AsyncIterator[Pooler]:
+async def pooler(
+    database: str, folder: Path, *, is_transactional: bool = True, rotates: bool = False
+) -> AsyncIterator[Pooler]:
     """Listens on a socket in `folder`."""
     parts = urlsplit(database)
     if "host" not in parse_qs(parts.query):
         pytest.skip("needs a server on a Unix socket of this machine: unset REACTOR_TEST_DATABASE_URL")
     [server] = parse_qs(parts.query)["host"]
     url = f"postgresql://{parts.netloc}{parts.path}?host={folder}&port={_PORT}"
-    running = Pooler(f"{server}/.s.PGSQL.5432", is_transactional, url)
+    running = Pooler(f"{server}/.s.PGSQL.5432", is_transactional, rotates, url)
     listening = await asyncio.start_unix_server(running.serve, folder / f".s.PGSQL.{_PORT}")
     try:
         yield running

@@ -11,7 +11,7 @@ from tests.support.until import until
 
 async def test_a_notification_while_due_jobs_are_made_ready_causes_another_check(database: str) -> None:
     class Notified(ReconnectingConnection):
-        async def retry(self, operation: Any) -> Any:
+        async def retry(self, operation: Any, **options: Any) -> Any:
             answer = await super().retry(operation)
             if is_armed:
                 scheduled_jobs.notify()
@@ -32,7 +32,7 @@ async def test_a_schedule_that_changes_while_schedules_run_is_run_again(database
     class Notified(ReconnectingConnection):
         runs = 0
 
-        async def retry(self, operation: Any) -> Any:
+        async def retry(self, operation: Any, **options: Any) -> Any:
             answer = await super().retry(operation)
             self.runs += 1
             if self.runs == 1:

@@ -5,4 +5,4 @@ join reactor.jobs j on j.id = g.id
 where j.attempt_id = g.attempt_id and j.state <> 'running'
     or exists (
         select from reactor.attempts a
-        where a.job_id = g.id and a.attempt_id = g.attempt_id and a.outcome in ('error', 'snoozed'))
+        where a.job_id = g.id and a.attempt_id = g.attempt_id and a.outcome in ('error', 'snoozed', 'released'))
