@@ -76,7 +76,10 @@ class Schema:
         async with connect(self._server_url, name="bench") as admin:
             await admin.execute(f"create database {self._name}")
         async with connect(with_database(self._server_url, self._name), name="bench") as connection:
-            await connection.execute((self._tree / "migrations" / "prepare.sql").read_text())
+            for name in ("roles", "prepare"):  # older checkouts have one script for both
+                script = self._tree / "migrations" / f"{name}.sql"
+                if script.exists():
+                    await connection.execute(script.read_text())
             await connection.execute("set role reactor_owner")
             await connection.execute(_with_includes(self._tree / "sql" / "schema" / "schema.sql"))
         if self._finished:

@@ -46,9 +46,10 @@ class Numbers(BatchWriter[int]):
     async def _report(self, batch: Sequence[int], answer: set[int], maybe_done: bool) -> None:
         self.reported |= answer
 
-    def _refuse(self, item: int, error: asyncpg.PostgresError) -> None:
+    def _refuse(self, item: int, error: asyncpg.PostgresError) -> bool:
         assert isinstance(error, asyncpg.CheckViolationError)
         self.refused.append(item)
+        return True
 
     def _put_back(self, item: int) -> None:
         self.waiting.append(item)

@@ -117,7 +117,9 @@ async def test_only_a_live_worker_can_claim(connection: Connection, worker: Work
     assert await claim(connection, Worker("unregistered", {"work": 3}), 1) == []
     await connection.execute("update reactor.workers set lease_until = clock_timestamp()")
     assert await claim(connection, worker, 1) == []
-    assert not await heartbeat(connection, worker.id, 60)
+    assert await heartbeat(connection, worker.id, 60)
+    assert len(await claim(connection, worker, 1)) == 1
+    await insert(connection)
     late = Worker("pod-1", {"work": 3})
     await register_worker(connection, late, 60)
     await retire_worker(connection, late.id)
