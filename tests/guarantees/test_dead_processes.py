@@ -173,7 +173,7 @@ async def test_a_job_whose_process_dies_before_its_end_is_committed_may_have_run
     await hold_back_completions(connection)
     pod = await start_pod()
     job_id = await insert(connection, "noop")
-    await until(lambda: pod.events("row locked, write postponed"))
+    await until(lambda: pod.events("write postponed"))
     pod.kill(pod.workers[0])
     await until(lambda: connection.fetchval("select exists (select from reactor.attempts)"))
     [attempt] = await connection.fetch("select outcome, error from reactor.attempts")
