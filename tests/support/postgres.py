@@ -37,9 +37,8 @@ class Postgres:
     async def create(self) -> None:
         """A new cluster, which is not started."""
         _own(self.folder, self._account)
-        await self.run(
-            "initdb", "-D", str(self.data), "--username=postgres", "--auth=trust", "--no-locale", "--no-sync"
-        )
+        form = ["--username=postgres", "--auth=trust", "--no-locale", "--encoding=UTF8"]
+        await self.run("initdb", "-D", str(self.data), *form, "--no-sync")
 
     async def copy_to(self, folder: Path) -> "Postgres":
         """A copy of this stopped cluster, with a port of its own."""
