@@ -7,10 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from uuid import UUID
 
-import asyncpg
-
 from reactor import Pipeline
 from reactor.database.connection import Connection, connect
+from reactor.database.failures import DRIVER_ERRORS
 from reactor.errors import ReactorError
 
 LEDGER = "create table ledger (job_id bigint not null, at timestamptz not null default clock_timestamp())"
@@ -40,7 +39,7 @@ class Workload:
     async def keep_submitting(self) -> None:
         """Until it is cancelled, with a new connection whenever one breaks."""
         while True:
-            with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ReactorError, TimeoutError):
+            with suppress(*DRIVER_ERRORS, ReactorError, TimeoutError):
                 async with connect(self.url, name="producer", timeout_seconds=_GIVE_UP_SECONDS) as connection:
                     while True:
                         async with asyncio.timeout(_GIVE_UP_SECONDS):

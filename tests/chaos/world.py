@@ -7,9 +7,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import asyncpg
-
 from reactor.database.connection import connect
+from reactor.database.failures import DRIVER_ERRORS
 from reactor.errors import ReactorError
 from tests.chaos.judgement import judge, read_trace
 from tests.chaos.workload import Workload
@@ -127,7 +126,7 @@ class World:
         try:
             async with asyncio.timeout(5), connect(self.url, name="observer", timeout_seconds=5) as connection:
                 return await connection.fetchval(statement)
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ReactorError, TimeoutError):
+        except (*DRIVER_ERRORS, ReactorError, TimeoutError):
             return None
 
 
