@@ -3,7 +3,7 @@
 -- looked at, which would cost a tenth of every claim and settle: what an update may have changed is done again, and
 -- doing it again changes nothing.
 create or replace function reactor.after_jobs_updated() returns trigger
-language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off set enable_seqscan = off as $$
 declare
     first_ended bigint;
     any_special boolean;

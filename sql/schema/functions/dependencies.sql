@@ -180,7 +180,7 @@ comment on function reactor.resolve_edges is
 -- What follows from the end of these jobs, up to 1,000 edges. Called for every update of jobs, so it returns early.
 create or replace function reactor.resolve_dependencies(ended bigint[]) returns void
 -- A plan that was made for a small table would compare each of its rows with each of these jobs.
-language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
+language plpgsql set search_path = pg_catalog, pg_temp set jit = off set enable_seqscan = off as $$
 declare
     ids bigint[];
 begin
@@ -204,7 +204,7 @@ $$;
 -- to do; 0: now, NULL: nothing is left.
 create or replace function reactor.resolve_more(batch int, out handled int, out next_in_seconds float8)
 language plpgsql set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+    set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
     taken bigint[];
     taken_until bigint[];

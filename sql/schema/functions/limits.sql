@@ -169,7 +169,7 @@ comment on function reactor.notify_places is 'Wakes pods whose claims were limit
 -- worker died or stopped. All of them at once would claim in vain, all but one, and keep that one waiting for the CPU.
 -- Other ends notify as new jobs do.
 create or replace function reactor.leave_places(ids bigint[]) returns boolean
-language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off set enable_seqscan = off as $$
 declare
     was_any boolean;
 begin

@@ -18,7 +18,7 @@
 -- What is left of the ends of these jobs, which the caller has locked, must not happen any more. A transaction that is
 -- doing it holds one of these rows and may add others, which only the next statement sees.
 create or replace function reactor.forget_unresolved(ids bigint[]) returns void
-language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
+language plpgsql set search_path = pg_catalog, pg_temp set jit = off set enable_seqscan = off as $$
 begin
     while exists (select from reactor.unresolved u where u.depends_on = any (ids)) loop
         delete from reactor.unresolved u where u.depends_on = any (ids);
@@ -28,7 +28,7 @@ $$;
 
 -- Starts finished jobs over, which the caller has locked, and suspends them.
 create or replace function reactor.suspend_jobs(ids bigint[]) returns void
-language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
+language plpgsql set search_path = pg_catalog, pg_temp set jit = off set enable_seqscan = off as $$
 begin
     insert into reactor.attempts (job_id, attempt_id, number, pod, started_at, ended_at, outcome, error)
     select j.id, j.attempt_id, j.attempts, j.locked_by, j.locked_at, coalesce(j.finished_at, clock_timestamp()),
@@ -54,7 +54,7 @@ $$;
 -- Those of these finished exclusive jobs that can't start over: another job holds the scope, or it is the turn of an
 -- earlier one of them.
 create or replace function reactor.find_refused(ids bigint[]) returns bigint[]
-language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
+language plpgsql set search_path = pg_catalog, pg_temp set jit = off set enable_seqscan = off as $$
 begin
     return array(
         select e.id
@@ -72,7 +72,7 @@ $$;
 -- was accepted: they have run again. `put_off`: the jobs that other transactions have locked.
 create or replace function reactor.start_over(
     ids bigint[], accepted_at timestamptz, is_first boolean, out suspended bigint[], out put_off bigint[])
-language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
+language plpgsql set search_path = pg_catalog, pg_temp set jit = off set enable_seqscan = off as $$
 begin
     put_off := '{}';
     if is_first then
@@ -192,7 +192,7 @@ $$;
 create or replace function reactor.release_suspended(
     ids bigint[], is_first boolean, out released bigint[], out put_off bigint[])
 language plpgsql set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+    set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
     outdated bigint[];
     locked bigint[];
@@ -255,7 +255,7 @@ $$;
 -- Starts a new run of finished jobs, up to 1,000 with their dependants. If there are more, these are suspended, and
 -- the rest is left in reactor.retries: a caller may continue with reactor.retry_more, and pods do.
 create or replace function reactor.retry(ids bigint[]) returns table (id bigint, state text)
-language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
+language plpgsql set search_path = pg_catalog, pg_temp set jit = off set enable_seqscan = off as $$
 #variable_conflict use_column
 declare
     batch constant int := 1000;
@@ -345,7 +345,7 @@ $$;
 create or replace function reactor.retry_more(
     batch int, single bigint default null, lease_seconds float8 default 0,
     out ids bigint[], out states text[], out next_in_seconds float8)
-language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
+language plpgsql set search_path = pg_catalog, pg_temp set jit = off set enable_seqscan = off as $$
 declare
     retry reactor.retries;
     part reactor.retry_parts;

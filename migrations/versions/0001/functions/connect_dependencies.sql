@@ -4,7 +4,7 @@
 -- the jobs of this transaction that they depend on: jobs without open dependencies are removed until none are left, or
 -- a cycle is. In arrays, so that ten thousand edges take tens of milliseconds.
 create or replace function reactor.find_cycle(starts bigint[]) returns bigint[]
-language plpgsql set search_path = pg_catalog, pg_temp set enable_hashjoin = on as $$
+language plpgsql set search_path = pg_catalog, pg_temp set jit = off set enable_hashjoin = on as $$
 declare
     nodes bigint[];
     needed int[];      -- edges, sorted by this end

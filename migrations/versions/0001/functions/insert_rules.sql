@@ -154,7 +154,7 @@ language sql immutable parallel safe return phase = 'ready';
 
 -- Once for each line and transaction.
 create or replace function reactor.arrive(queue text, job_type text, lane text, priority smallint) returns void
-language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off set enable_seqscan = off as $$
 begin
     insert into reactor.arrivals (queue, job_type, lane, priority, xid)
     select arrive.queue, arrive.job_type, arrive.lane, arrive.priority, txid_current()
