@@ -1,10 +1,13 @@
 """The system account that runs the embedded server: ours, or `reactor-pg` for root, since PostgreSQL refuses root."""
 
+import fcntl
 import os
 import pwd
 import shutil
 import stat
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,15 +32,18 @@ class Account:
             os.chown(path, self.uid, self.gid)
 
 
-def server_account() -> Account:
+def server_account(name_for_root: str = _ACCOUNT_FOR_ROOT) -> Account:
     """Creates the account for root if needed. Raises OSError if that fails."""
     if os.geteuid() != 0:
         return Account(os.geteuid(), os.getegid())
-    try:
-        entry = pwd.getpwnam(_ACCOUNT_FOR_ROOT)
-    except KeyError:
-        _create(_ACCOUNT_FOR_ROOT)
-        entry = pwd.getpwnam(_ACCOUNT_FOR_ROOT)
+    # useradd looks for the name before it takes its lock: of two at the same time, the second one replaces the account
+    # of the first, under another uid.
+    with _lock(Path("/etc")):
+        try:
+            entry = pwd.getpwnam(name_for_root)
+        except KeyError:
+            _create(name_for_root)
+            entry = pwd.getpwnam(name_for_root)
     return Account(entry.pw_uid, entry.pw_gid)
 
 
@@ -56,6 +62,17 @@ def _allowed(account: Account, folder: Path, bits_for_others: int) -> bool:
     return (status.st_mode >> shift) & bits_for_others == bits_for_others
 
 
+@contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    """Against other processes that do the same. The folder itself is locked, so that no file is left behind."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _create(name: str) -> None:
     program = shutil.which("useradd") or shutil.which("useradd", path="/usr/sbin:/sbin")
     if program is None:
@@ -68,6 +85,6 @@ def _create(name: str) -> None:
         capture_output=True,
         text=True,
     )
-    # 9: another process has just created it.
+    # 9: it exists, for instance in a directory service that was slow to answer.
     if done.returncode not in (0, 9):
         raise OSError(f"PostgreSQL does not run as root, and creating the account {name} failed: {done.stderr.strip()}")

@@ -30,6 +30,15 @@ with start_embedded(Path(sys.argv[1]), version=18, options={"fsync": "off"}) as 
 """
 
 
+ACCOUNT_AFTER_INPUT = """
+import sys
+from reactor.embedded.account import server_account
+print("ready", flush=True)
+sys.stdin.readline()
+print(server_account("reactor-race").uid)
+"""
+
+
 def start(folder: Path) -> EmbeddedServer:
     return start_embedded(folder, version=VERSION, options=FAST)
 
@@ -168,6 +177,26 @@ async def test_an_interrupted_initdb_is_repeated(folder: Path) -> None:
     (half / "PG_VERSION").write_text("18\n")
     with start(folder) as server:
         assert await run(server, "select 1") == 1
+
+
+@as_root
+def test_processes_that_create_the_account_concurrently_get_the_same_one() -> None:
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", ACCOUNT_AFTER_INPUT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(4)
+    ]
+    try:
+        for racer in racers:
+            line(racer)
+        for racer in racers:
+            assert racer.stdin is not None
+            print(file=racer.stdin, flush=True)
+    finally:
+        uids = {racer.communicate()[0] for racer in racers}
+        subprocess.run(["userdel", "reactor-race"], check=True)
+    assert len(uids) == 1
 
 
 @as_root
