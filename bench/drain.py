@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 from bench.contestants import GAP_SECONDS, HERE, Contestant, contestants, missing_requirement
@@ -28,19 +28,27 @@ COLUMNS = {"jobs_per_second": "9.0f", "of_bare": "9.2f", "p50_ms": "10.2f", "p50
 
 
 @contextlib.asynccontextmanager
-async def running(command: list[str], url: str, starts: Path | None = None) -> AsyncIterator[None]:
-    """Runs the command during the block, and fails if it failed."""
+async def running(
+    command: list[str],
+    url: str,
+    starts: Path | None = None,
+    settings: Mapping[str, str] | None = None,
+    *,
+    fails: bool = False,
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Runs the command during the block. If it ends before with an exit code other than 0, that must be expected."""
     known = {"URL": url, "BENCH_STARTS": str(starts)}
     environment = os.environ | {"REACTOR_DATABASE_URL": url, "PYTHONPATH": str(HERE)}
     if starts:
         environment |= {"BENCH_STARTS": str(starts)}
+    environment |= settings or {}
     process = await asyncio.create_subprocess_exec(
         *(known.get(word, word) for word in command), env=environment, cwd=HERE, stdout=subprocess.DEVNULL
     )
     try:
-        yield
+        yield process
     finally:
-        failed = bool(process.returncode)
+        failed = bool(process.returncode) and not fails
         if process.returncode is None:
             process.terminate()
             try:

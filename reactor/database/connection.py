@@ -4,8 +4,8 @@ import asyncio
 import os
 import socket
 import ssl
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -37,6 +37,44 @@ class _EngineConnection(asyncpg.Connection):
             return await super()._execute(*args, **options)  # type: ignore[misc]
         async with self.transaction(isolation="read_committed"):
             return await super()._execute(*args, **options)  # type: ignore[misc]
+
+
+class HandlerConnection(asyncpg.Connection):
+    """Sends what belongs to the beginning and the end of a transaction in one message with BEGIN, COMMIT or ROLLBACK:
+    two round trips less for each transaction."""
+
+    __slots__ = ("_added", "_is_clean")
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._added = ""
+        self._is_clean = False
+
+    @contextmanager
+    def adding(self, statements: str) -> Iterator[None]:
+        """The statement without parameters that the block executes is followed by these."""
+        self._added = statements
+        try:
+            yield
+        finally:
+            self._added = ""
+
+    @contextmanager
+    def cleaning_up(self) -> Iterator[None]:
+        """The end of a transaction in the block also undoes what the next user of the connection must not meet:
+        settings, advisory locks, LISTEN. The connection is to be released directly after it."""
+        with self.adding(super().get_reset_query()):
+            yield
+        self._is_clean = True
+
+    def get_reset_query(self) -> str:
+        """Asked for by the pool, at each release."""
+        is_clean, self._is_clean = self._is_clean, False
+        return "" if is_clean else str(super().get_reset_query())
+
+    async def execute(self, query: str, *args: Any, timeout: float | None = None) -> str:
+        status = await super().execute(f"{query}\n{self._added}" if self._added else query, *args, timeout=timeout)
+        return str(status)
 
 
 async def open_connection(url: str, *, name: str, timeout_seconds: float = 10, prepares: bool = True) -> Connection:
@@ -95,6 +133,7 @@ async def open_pool(
         init=partial(_watch, target),
         timeout=target.connect_timeout or 60,
         direct_tls=target.direct_tls,
+        connection_class=HandlerConnection,
     )
 
 

@@ -1,5 +1,6 @@
 """One attempt at a job: its phase, why it must stop, and what it reports."""
 
+import time
 from enum import Enum
 
 from reactor.database.jsonb import storable
@@ -9,10 +10,13 @@ from reactor.handlers.unit_of_work import UnitOfWork
 from reactor.handlers.upstream import Upstream, upstream
 from reactor.job import Job, JobState
 from reactor.lifecycle.settle import releases, settled
+from reactor.lifecycle.steps import Progress
 from reactor.log import Logger, get_logger
 from reactor.outcome import Cancelled, Completed, Ending
 
 log = get_logger("reactor.job")
+
+HELD_LATELY_SECONDS = 1.0
 
 
 class Phase(Enum):
@@ -41,6 +45,7 @@ class Attempt:
     """Handlers see it through their context. A handler that is called again within its attempt gets a new one."""
 
     __slots__ = (
+        "_held_at",
         "_log",
         "_reports_fraction",
         "is_lost",
@@ -63,6 +68,7 @@ class Attempt:
         """None until the handler begins a transaction or a step, or chains a job; most handlers never do."""
         self.reports_message = False
         self._reports_fraction = False
+        self._held_at = 0.0
         self._log: Logger | None = None
 
     @property
@@ -127,9 +133,16 @@ class Attempt:
 
     def check_held(self, is_held: bool) -> None:
         """`is_held`: whether the database says that the job is still this attempt's."""
-        if not is_held:
+        if is_held:
+            self._held_at = time.monotonic()
+        else:
             self.is_lost = True
         self.check()
+
+    @property
+    def was_held_lately(self) -> bool:
+        """According to the last answer of the database."""
+        return time.monotonic() - self._held_at < HELD_LATELY_SECONDS
 
     # Progress
 
@@ -145,12 +158,10 @@ class Attempt:
             await self.services.writers.progress.report(self.job.id, self.job.attempt_id, fraction, message)
         )
 
-    def put_progress(self, fraction: float | None, message: str | None) -> None:
-        """Progress that follows from the steps, unless the handler reports its own. Nothing waits for it."""
-        fraction = None if self._reports_fraction else fraction
-        message = None if self.reports_message else message
-        if fraction is not None or message is not None:
-            self.services.writers.progress.put(self.job.id, self.job.attempt_id, fraction, message)
+    def progress_of_steps(self) -> Progress:
+        """Progress that follows from the steps, unless the handler reports its own."""
+        fraction, message = self.step_log.progress()
+        return Progress(None if self._reports_fraction else fraction, None if self.reports_message else message)
 
     # Its job, in the database
 

@@ -10,28 +10,33 @@ from reactor.error_text import describe
 from reactor.handlers.attempt import Attempt
 from reactor.handlers.step_log import as_stored, unstorable
 from reactor.lifecycle.batch_writer import LOCKED_PAUSE_SECONDS, LONE_LOCK_WAIT_MS
-from reactor.lifecycle.steps import StepState, plan_steps, stored_steps
+from reactor.lifecycle.steps import StepState, Stored, plan_steps
 from reactor.outcome import Fail, Retry, Skip, Snooze
 
 
 async def plan(attempt: Attempt, names: Sequence[str]) -> None:
     """All steps that are to come, so that clients see them from the start."""
     await _add(attempt, names, started=False)
-    _report(attempt)
 
 
 async def begin(attempt: Attempt, name: str) -> bool:
     """A step without a plan. False: an earlier attempt completed it, and it is not to be run."""
     attempt.check()
     await _add(attempt, [name], started=True)
-    _report(attempt, name)
     return attempt.step_log.states[name] is not StepState.COMPLETED
 
 
 async def start(attempt: Attempt, name: str) -> None:
-    """A step of the plan."""
+    """A step of the plan. Its start is written while it runs, if the database said a moment ago that the job is this
+    attempt's: then to ask again would only take time."""
     attempt.check()
-    await _record(attempt, name, StepState.RUNNING)
+    attempt.step_log.set(name, StepState.RUNNING)
+    record = attempt.step_log.record(name, StepState.RUNNING)
+    steps = attempt.services.writers.steps
+    if attempt.was_held_lately:
+        steps.start(record, attempt.progress_of_steps)
+    else:
+        attempt.check_held(await steps.record(record, attempt.progress_of_steps))
 
 
 async def succeed(attempt: Attempt, name: str, result: str | None) -> Any:
@@ -64,21 +69,32 @@ async def fail(attempt: Attempt, name: str, error: BaseException) -> None:
 
 
 async def _add(attempt: Attempt, names: Sequence[str], *, started: bool) -> None:
-    log, job = attempt.step_log, attempt.job
+    log = attempt.step_log
     log.check_new(names)
-    if log.stored is None:
-        log.stored = await attempt.services.writers.ask(lambda connection: stored_steps(connection, job.id))
-    if due := log.add(names, started=started):
-        attempt.check_held(await _write_plan(attempt, due, started))
+    is_first = log.stored is None
+    if positions := log.add(names, started=started):
+        stored = await _write_plan(attempt, positions, started=started, lists_stored=is_first)
+        attempt.check_held(stored is not None)
+        if is_first and stored is not None:
+            log.learn(stored)
 
 
-async def _write_plan(attempt: Attempt, positions: dict[str, int], started: bool) -> bool:
-    job = attempt.job
+async def _write_plan(
+    attempt: Attempt, positions: dict[str, int], *, started: bool, lists_stored: bool
+) -> dict[str, Stored] | None:
+    job, message = attempt.job, attempt.progress_of_steps().message if started else None
     while True:
         try:
             return await attempt.services.writers.ask(
                 lambda connection: plan_steps(
-                    connection, job.id, job.attempt_id, positions, started=started, lock_wait_ms=LONE_LOCK_WAIT_MS
+                    connection,
+                    job.id,
+                    job.attempt_id,
+                    positions,
+                    started=started,
+                    message=message,
+                    lists_stored=lists_stored,
+                    lock_wait_ms=LONE_LOCK_WAIT_MS,
                 )
             )
         except asyncpg.LockNotAvailableError:
@@ -93,12 +109,7 @@ async def _record(
     log = attempt.step_log
     record = log.record(name, state, result, error)
     log.set(name, state, record.error)
-    _report(attempt, name if state is StepState.RUNNING else None)
     if state is StepState.COMPLETED and attempt.unit_of_work.in_transaction:
         log.hold_back(record)
     else:
-        attempt.check_held(await attempt.services.writers.steps.record(record))
-
-
-def _report(attempt: Attempt, current: str | None = None) -> None:
-    attempt.put_progress(*attempt.step_log.progress(current))
+        attempt.check_held(await attempt.services.writers.steps.record(record, attempt.progress_of_steps))

@@ -1,6 +1,7 @@
 """What is known of an attempt's steps, and what follows from it for the job."""
 
 import json
+import time
 import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +10,7 @@ from reactor.database.jsonb import encode, storable
 from reactor.error_text import describe, first_line
 from reactor.errors import StepInvalid
 from reactor.job import Job
-from reactor.lifecycle.steps import Record, StepState, Stored
+from reactor.lifecycle.steps import Progress, Record, StepState, Stored
 from reactor.outcome import Completed, Failed, Outcome, Partial
 
 _LONGEST_NAME = 500
@@ -27,6 +28,9 @@ class StepLog:
         self.planned: set[str] = set()
         self.stored: Mapping[str, Stored] | None = None
         """Steps of earlier attempts; None until they are read."""
+        self.current: str | None = None
+        """The step that started last."""
+        self._started: dict[str, float] = {}
         self._job = job
         self._held_back: dict[str, Record] = {}
         """Completions that are true only if the attempt's transaction is committed."""
@@ -41,39 +45,51 @@ class StepLog:
             raise StepInvalid(twice, "it is planned twice", "Give each step of a job a name of its own.")
 
     def add(self, names: Sequence[str], *, started: bool) -> dict[str, int]:
-        """Takes over the results of those that an earlier attempt completed. Returns the others, with positions."""
-        assert self.stored is not None
+        """Returns those that an earlier attempt did not complete, as far as is known, with positions."""
         if not started:
             self.planned.update(names)
-        first, due = len(self.states), {}
-        for position, name in enumerate(names, first):
-            stored = self.stored.get(name)
-            if stored is not None and stored.state is StepState.COMPLETED:
-                self.results[name] = stored.result
-                self.set(name, StepState.COMPLETED)
-            else:
-                due[name] = position
-                self.set(name, StepState.RUNNING if started else StepState.PENDING)
-        return due
+        positions = dict(zip(names, range(len(self.states), len(self.states) + len(names)), strict=True))
+        for name in names:
+            self.set(name, StepState.RUNNING if started else StepState.PENDING)
+        for name in self._take_over(names):
+            del positions[name]
+        return positions
+
+    def learn(self, stored: Mapping[str, Stored]) -> None:
+        """What earlier attempts left of the steps that were added."""
+        self.stored = stored
+        self._take_over(list(self.states))
+
+    def _take_over(self, names: Sequence[str]) -> list[str]:
+        """The results of those that an earlier attempt completed. Returns their names."""
+        stored = self.stored or {}
+        completed = [name for name in names if name in stored and stored[name].state is StepState.COMPLETED]
+        for name in completed:
+            self.results[name] = stored[name].result
+            self.set(name, StepState.COMPLETED)
+        return completed
 
     def set(self, name: str, state: StepState, error: str | None = None) -> None:
         if name in self.planned:
             self._finished += _is_finished(state) - _is_finished(self.states.get(name))
+        if state is StepState.RUNNING:
+            self.current = name
+            self._started[name] = time.monotonic()
         self.states[name] = state
         if error is not None:
             self.errors[name] = error
 
     def record(self, name: str, state: StepState, result: str | None = None, error: str | None = None) -> Record:
         error = None if error is None else storable(error)
-        return Record(self._job.id, self._job.attempt_id, name, state, result, error)
+        return Record(self._job.id, self._job.attempt_id, name, state, result, error, self._started.get(name))
 
-    def progress(self, current: str | None) -> tuple[float | None, str | None]:
+    def progress(self) -> Progress:
         """How much of the plan is done. Without a plan the number of steps to follow is unknown."""
         if not self.planned:
-            return None, current
+            return Progress(message=self.current)
         total = len(self.planned)
-        message = None if current is None else f"{current} ({self._finished} of {total} done)"
-        return self._finished / total, message
+        message = None if self.current is None else f"{self.current} ({self._finished} of {total} done)"
+        return Progress(self._finished / total, message)
 
     # The transaction, and the end
 

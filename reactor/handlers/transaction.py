@@ -22,10 +22,11 @@ Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 class Transaction:
     """Open from `begin` to `commit` or `roll_back`."""
 
-    def __init__(self, pool: Pool, connection: Connection, transaction: Any) -> None:
-        self.connection = connection
+    def __init__(self, pool: Pool, connection: Any, transaction: Any) -> None:
+        self.connection: Connection = connection
         self._pool = pool
         self._transaction = transaction
+        self._cleaning_up = connection.cleaning_up  # of the connection itself, also after the pool took it back
         self._is_ending = False
         self._is_to_be_replaced = False
 
@@ -48,9 +49,9 @@ class Transaction:
         # An old snapshot would not show the jobs that wait for this one when it ends.
         made = cls(pool, connection, connection.transaction(isolation="read_committed"))
         try:
-            await made._transaction.start()
             # A handler may pause in its transaction. Set in each one: the pool resets what is set for the session.
-            await connection.execute("set local idle_in_transaction_session_timeout = 0")
+            with connection.adding("set local idle_in_transaction_session_timeout = 0"):
+                await made._transaction.start()
             check()
         except BaseException:
             await made._give_back()
@@ -70,7 +71,8 @@ class Transaction:
 
     async def commit(self) -> None:
         self._is_ending = True  # also if the server refuses it: then it has ended all the same
-        await self._transaction.commit()
+        with self._cleaning_up():
+            await self._transaction.commit()
         await self._give_back()
 
     async def roll_back(self) -> None:
@@ -80,7 +82,8 @@ class Transaction:
             if self._is_to_be_replaced:
                 self.connection.terminate()
             else:
-                await self._transaction.rollback()
+                with self._cleaning_up():
+                    await self._transaction.rollback()
         except (*DRIVER_ERRORS, asyncio.CancelledError) as error:
             if not self._is_gone():
                 self.connection.terminate()

@@ -210,7 +210,7 @@ class Execution:
             attempt.phase = CLOSING
             return await work.commit(ending) or End.STALE
         for record in work.last_steps():
-            attempt.check_held(await attempt.services.writers.steps.record(record))
+            attempt.check_held(await attempt.services.writers.steps.record(record, attempt.progress_of_steps))
         return ending
 
     def _ending(self, outcome: Outcome, children: str | None = None, child_count: int = 0) -> Ending:

@@ -68,6 +68,7 @@ class Slots:
         """Attempts that are ours, from the claim to the commit of their end, with their entries among the running ones
         (-1: not started)."""
         self.writers = Writers(connection, self._on_settled, counts.batches)
+        self.writers.steps.on_stale = lambda attempt_id: self.lose([attempt_id])
         self._worker = worker
         self._registry = registry
         self._running = running

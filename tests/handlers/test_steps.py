@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -18,7 +19,9 @@ from reactor.lifecycle.lease import Worker
 from reactor.lifecycle.steps import Record, StepState, plan_steps, record_steps
 from reactor.pod.in_process import Reactor
 from reactor.testing import run_until_idle
-from tests.support.jobs import Row, insert
+from tests.support.claim_loops import Running, run
+from tests.support.jobs import Row, has_ended, insert
+from tests.support.link import link_for
 from tests.support.pods import Marks, StartPod
 from tests.support.until import until
 
@@ -34,6 +37,11 @@ def registry() -> Registry:
 async def steps(connection: Connection, job_id: int = 1) -> dict[str, str]:
     rows = await connection.fetch("select name, state from reactor.steps where job_id = $1 order by position", job_id)
     return {row["name"]: row["state"] for row in rows}
+
+
+async def is_running(connection: Connection, name: str) -> bool:
+    """The start of a step of a plan is written while it runs."""
+    return (await steps(connection))[name] == "running"
 
 
 async def errors(connection: Connection) -> dict[str, str]:
@@ -71,7 +79,7 @@ async def test_one_failing_model_of_four_over_three_days_is_partial(
     assert await connection.fetchval("select result from reactor.steps where name = 'day 3/d'") == (
         '{"figures": "day 3 d"}'
     )
-    assert await connection.fetchval("select bool_and(started_at <= finished_at) from reactor.steps")
+    assert await connection.fetchval("select every(coalesce(started_at <= finished_at, false)) from reactor.steps")
     await connection.execute("delete from reactor.jobs")
     assert await steps(connection) == {}
 
@@ -182,6 +190,24 @@ async def test_at_once_limits_the_number_of_concurrent_steps(
     assert most == at_once
 
 
+async def test_a_step_takes_one_round_trip(database: str, registry: Registry, connection: Connection, row: Row) -> None:
+    """With its start, which is not waited for, and the job's progress: a server may be far away."""
+    count = 20
+
+    @registry.register("work")
+    async def work(job: Job, ctx: Context) -> Summary:
+        return await ctx.steps([[Step(f"{number}", asyncio.sleep, 0)] for number in range(count)])
+
+    async with link_for(database) as (link, url), run(url, registry):
+        for _ in range(2):
+            link.round_trips.clear()
+            job_id = await insert(connection)
+            await until(partial(has_ended, row, job_id))
+        # And one each for the plan and the end of the job. A machine that stalls writes a few starts, too.
+        assert count < link.round_trips["reactor settle pod-1"] <= count + 10
+    assert await connection.fetchval("select every(coalesce(started_at <= finished_at, false)) from reactor.steps")
+
+
 async def test_clients_see_the_whole_plan_and_its_progress(
     database: str, registry: Registry, connection: Connection, row: Row
 ) -> None:
@@ -194,7 +220,7 @@ async def test_clients_see_the_whole_plan_and_its_progress(
             if name == "b":
                 raise ValueError("b")
             if name == "c":
-                await ctx.progress()  # earlier reports are written by now
+                await until(lambda: is_running(connection, "c"))
                 now = await row(job.id)
                 seen["c"] = await steps(connection), now["progress"], now["status_message"]
 
@@ -515,7 +541,7 @@ async def test_a_stale_attempt_writes_no_step(connection: Connection, claimed: J
     stale, own = uuid4(), claimed.attempt_id
     assert not await plan_steps(connection, claimed.id, stale, {"a": 0}, started=False)
     assert await steps(connection) == {}
-    assert await plan_steps(connection, claimed.id, own, {"a": 0, "b": 1}, started=False)
+    assert await plan_steps(connection, claimed.id, own, {"a": 0, "b": 1}, started=False) is not None
     assert not await plan_steps(connection, claimed.id, stale, {"a": 5}, started=True)
     records = [
         Record(claimed.id, stale, "a", StepState.FAILED),
@@ -523,7 +549,7 @@ async def test_a_stale_attempt_writes_no_step(connection: Connection, claimed: J
     ]
     assert await record_steps(connection, records) == {own}
     assert await steps(connection) == {"a": "pending", "b": "completed"}
-    assert await plan_steps(connection, claimed.id, own, {"b": 7}, started=True)
+    assert await plan_steps(connection, claimed.id, own, {"b": 7}, started=True) is not None
     assert await steps(connection) == {"a": "pending", "b": "completed"}, "a completed step was started again"
 
 
@@ -585,6 +611,53 @@ async def test_a_handler_whose_job_was_taken_stops_at_its_next_step(
     assert "completed" not in (await steps(connection)).values()
 
 
+async def test_a_handler_whose_job_was_taken_is_stopped_by_the_start_of_a_long_step(
+    connection: Connection, registry: Registry, running: Running
+) -> None:
+    """Guarantee 3: the start is written while the step runs, and stops it if the job is not the attempt's any more."""
+    ended: list[BaseException] = []
+
+    async def act() -> None:
+        # As a sweep of another pod does, without a notification.
+        await connection.execute("update reactor.jobs set attempt_id = gen_random_uuid()")
+        try:
+            await asyncio.sleep(60)
+        except BaseException as error:
+            ended.append(error)
+            raise
+
+    @registry.register("work")
+    async def work(job: Job, ctx: Context) -> Summary:
+        return await ctx.steps([[Step("long", act)]])
+
+    async with running(reconcile_seconds=600):
+        await insert(connection)
+        await until(lambda: ended)
+    assert isinstance(ended[0], asyncio.CancelledError)
+
+
+async def test_the_start_of_a_step_is_confirmed_first_if_the_last_answer_is_old(
+    database: str, registry: Registry, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F9: a job that was taken a while ago starts no further step, also if no notification has arrived."""
+    called: list[str] = []
+    monkeypatch.setattr("reactor.handlers.attempt.HELD_LATELY_SECONDS", 0.0)
+
+    async def act(name: str) -> None:
+        called.append(name)
+        if name == "b":
+            await connection.execute("update reactor.jobs set attempt_id = gen_random_uuid()")
+
+    @registry.register("work")
+    async def work(job: Job, ctx: Context) -> None:
+        async with ctx.transaction():  # so that no end of a step is written before the start of the next one
+            await ctx.steps([[Step(name, act, name)] for name in "abc"])
+
+    await insert(connection)
+    await run_until_idle(database, registry)
+    assert called == ["a", "b"]
+
+
 @pytest.mark.parametrize("kind", ["async", "thread"])
 async def test_a_cancel_is_honoured_between_steps(
     database: str, registry: Registry, connection: Connection, row: Row, kind: str
@@ -613,6 +686,7 @@ async def test_a_cancel_is_honoured_between_steps(
     async with Reactor(database, registry=registry) as reactor:
         job_id = await insert(connection)
         await until(started.is_set)
+        await until(lambda: is_running(connection, "b"))
         await connection.execute("select from reactor.cancel(array[$1::bigint], 'by hand')", job_id)
         let_go.set()
         await until(lambda: reactor.counts.stale == 1)
@@ -745,6 +819,7 @@ async def test_data_and_steps_are_one_commit(
 
         await ctx.step("before", asyncio.sleep, 0)
         await ctx.steps([[Step("a", load, "a"), Step("b", load, "b")]], at_once=1)
+        await until(lambda: is_running(connection, "b"))
         seen.append(await steps(connection))
         if job.attempts == 1:
             raise ValueError("too bad")

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -16,8 +17,9 @@ from reactor.handlers.transaction import Transaction
 from reactor.job import JobState
 from reactor.pod.in_process import Reactor
 from reactor.testing import run_until_idle
-from tests.support.claim_loops import Running
+from tests.support.claim_loops import Running, run
 from tests.support.jobs import Row, has_ended, insert
+from tests.support.link import link_for
 from tests.support.logs import Events
 from tests.support.until import until
 
@@ -114,6 +116,45 @@ async def test_a_reader_sees_the_whole_commit_or_nothing(ledger: Ledger, registr
     await running
     assert all(entries == children == completed for entries, children, completed in seen), seen
     assert len(await ledger.entries()) == 20
+
+
+async def test_a_transaction_takes_two_round_trips_more_than_its_statements(
+    ledger: Ledger, registry: Registry, row: Row
+) -> None:
+    """One to begin and one to commit, beside the handler's statements and the job's end: a server may be far away."""
+
+    @registry.register("work")
+    async def work(ctx: Context) -> None:
+        async with ctx.transaction() as own:
+            await own.execute(WRITE, await own.fetchval("select 'data'"))
+
+    async with link_for(ledger.url) as (link, url), run(url, registry, concurrency=1):
+        for _ in range(3):
+            link.round_trips.clear()
+            job_id = await ledger.submit()
+            await until(partial(has_ended, row, job_id))
+        assert link.round_trips["reactor handlers pod-1"] == 5
+
+
+async def test_what_a_handler_sets_for_its_session_ends_with_its_transaction(
+    ledger: Ledger, registry: Registry, connection: Connection, row: Row
+) -> None:
+    """Committed or rolled back: the next user of the connection finds it as if it were new."""
+
+    @registry.register("work")
+    async def work(job: Job, ctx: Context) -> None:
+        async with ctx.transaction() as own:
+            await own.execute(WRITE, await own.fetchval("show work_mem"))
+            await own.execute("select set_config('work_mem', '64kB', false), pg_advisory_lock(7)")
+            if job.payload:
+                raise Fail("rolled back")
+
+    async with run(ledger.url, registry, concurrency=1):
+        for payload in ({}, {"fails": True}, {}, {}):
+            job_id = await ledger.submit(payload)
+            await until(partial(has_ended, row, job_id))
+            assert await connection.fetchval("select count(*) from pg_locks where locktype = 'advisory'") == 0
+    assert await ledger.entries() == [await connection.fetchval("show work_mem")] * 3
 
 
 @pytest.mark.parametrize(

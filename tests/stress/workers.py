@@ -486,5 +486,5 @@ class SimulatedWorker:
             )
             planned = await plan_steps(self._settles, job_id, attempt_id, {"stale": 9}, started=True)
             chained = await self._settles.fetch(statements.CHAIN, [job_id], [attempt_id], ['[{"job_type": "read"}]'])
-            if progress or planned or chained:
+            if progress or planned is not None or chained:
                 self._world.report.violation("fence", f"stale attempt {attempt_id} of job {job_id} wrote something")

@@ -1,17 +1,25 @@
-"""A TCP link to a server that fails on request, as networks do."""
+"""A TCP link to a server that is slow or fails on request, as networks do."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from urllib.parse import parse_qs, urlsplit
+
+_MOST_ON_THE_WAY = 1000
+_NAME = re.compile(rb"application_name\0([^\0]*)\0")
 
 
 class Link:
-    """Forwards connections to `port` of this machine. What it holds back is delivered later, as TCP does when packets
+    """Forwards connections to a server of this machine. What it holds back is delivered later, as TCP does when packets
     arrive again, and never dropped from the middle of a stream."""
 
-    def __init__(self, port: int) -> None:
-        self.upstream = port
-        """Where new connections go."""
+    def __init__(self, server: int | str) -> None:
+        self.upstream = server
+        """Where new connections go: a port, or the path of a socket."""
+        self.round_trips: Counter[str] = Counter()
+        """By the application_name of the connection: how often it sent something after an answer."""
         self.port = 0
         self.latency_seconds = 0.0
         """Of each direction."""
@@ -54,24 +62,52 @@ class Link:
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._is_refusing:
             return
-        server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self.upstream)
+        if isinstance(self.upstream, str):
+            server_reader, server_writer = await asyncio.open_unix_connection(self.upstream)
+        else:
+            server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self.upstream)
+        talk = _Talk(self.round_trips)
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._pump(reader, server_writer, self._flows["up"]))
-                tasks.create_task(self._pump(server_reader, writer, self._flows["down"]))
+                tasks.create_task(self._pump(reader, server_writer, self._flows["up"], talk.sent))
+                tasks.create_task(self._pump(server_reader, writer, self._flows["down"], talk.answered))
         except* OSError:
             pass
         finally:
             server_writer.transport.abort()
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, flow: asyncio.Event) -> None:
-        while content := await reader.read(65_536):
-            if self.latency_seconds:
-                await asyncio.sleep(self.latency_seconds)
+    async def _pump(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        flow: asyncio.Event,
+        note: Callable[[bytes], None],
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        on_the_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_MOST_ON_THE_WAY)
+        delivering = asyncio.create_task(self._deliver(on_the_way, writer, flow))
+        try:
+            content = b"-"
+            while content and not delivering.done():
+                content = await reader.read(65_536)
+                note(content)
+                await on_the_way.put((loop.time() + self.latency_seconds, content))
+            await delivering
+        finally:
+            delivering.cancel()
+
+    async def _deliver(
+        self, on_the_way: "asyncio.Queue[tuple[float, bytes]]", writer: asyncio.StreamWriter, flow: asyncio.Event
+    ) -> None:
+        """Until the end of the stream, which is empty content."""
+        while True:
+            due, content = await on_the_way.get()
+            await asyncio.sleep(due - asyncio.get_running_loop().time())
             await flow.wait()
+            if not content:
+                break
             writer.write(content)
             await writer.drain()
-        await flow.wait()
         with suppress(OSError):
             writer.close()
             await writer.wait_closed()
@@ -79,10 +115,28 @@ class Link:
         raise ConnectionResetError
 
 
+class _Talk:
+    """Counts the round trips of one connection."""
+
+    def __init__(self, counts: Counter[str]) -> None:
+        self._counts = counts
+        self._name = ""
+        self._is_answered = True
+
+    def sent(self, content: bytes) -> None:
+        if not self._name and (found := _NAME.search(content)):
+            self._name = found[1].decode()
+        self._counts[self._name] += self._is_answered and bool(content)
+        self._is_answered = False
+
+    def answered(self, content: bytes) -> None:
+        self._is_answered = True
+
+
 @asynccontextmanager
-async def link_to(port: int, host: str = "127.0.0.1") -> AsyncIterator[Link]:
+async def link_to(upstream: int | str, host: str = "127.0.0.1") -> AsyncIterator[Link]:
     """`host`: the address that it listens on."""
-    link = Link(port)
+    link = Link(upstream)
     server = await asyncio.start_server(link.accept, host, 0)
     link.port = server.sockets[0].getsockname()[1]
     try:
@@ -91,3 +145,15 @@ async def link_to(port: int, host: str = "127.0.0.1") -> AsyncIterator[Link]:
         server.close()
         link.cut()
         await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def link_for(url: str) -> AsyncIterator[tuple[Link, str]]:
+    """A link to the server of `url`, on this machine, and the URL of the same database through it."""
+    parts = urlsplit(url)
+    query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+    port = parts.port or int(query.get("port", 5432))
+    folder = query.get("host", "")
+    async with link_to(f"{folder}/.s.PGSQL.{port}" if folder.startswith("/") else port) as link:
+        user = parts.netloc.rpartition("@")[0]
+        yield link, f"postgresql://{user}@127.0.0.1:{link.port}{parts.path}?sslmode=disable"
