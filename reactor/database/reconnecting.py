@@ -1,6 +1,7 @@
 """A connection that is opened when it is needed, and again after it broke."""
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Collection
 from typing import TypeVar
@@ -16,9 +17,30 @@ Answer = TypeVar("Answer")
 
 _STATEMENT_SECONDS = 30.0
 _CLOSE_SECONDS = 2.0
+_REMEMBER_SECONDS = 60.0
+_NOTHING_SENT_SECONDS = 1e-5
 _ANSWERED = frozenset({Failure.REPEATABLE, Failure.LOCKED, Failure.SLOW})
 _USABLE = _ANSWERED | {Failure.REFUSED}
 """The connection can be used again."""
+
+
+class RoundTrip:
+    """The shortest operation of the last one or two minutes: little more than the way to the server and back."""
+
+    def __init__(self) -> None:
+        self._since = 0.0
+        self._before = self._latest = math.inf
+
+    def add(self, started: float, ended: float) -> None:
+        if ended - self._since > _REMEMBER_SECONDS:
+            self._since, self._before, self._latest = ended, self._latest, math.inf
+        if ended - started > _NOTHING_SENT_SECONDS:
+            self._latest = min(self._latest, ended - started)
+
+    @property
+    def seconds(self) -> float:
+        shortest = min(self._before, self._latest)
+        return 0.0 if shortest == math.inf else shortest
 
 
 class ReconnectingConnection:
@@ -37,6 +59,12 @@ class ReconnectingConnection:
         self._connection: Connection | None = None
         self._turn = asyncio.Lock()
         self._is_lost = False
+        self._round_trip = RoundTrip()
+
+    @property
+    def round_trip_seconds(self) -> float:
+        """How long the server takes to answer at least; 0: not known yet."""
+        return self._round_trip.seconds
 
     def beside(self, suffix: str, statement_seconds: float) -> "ReconnectingConnection":
         """Another one to the same database, for what must not keep the users of this one waiting."""
@@ -44,7 +72,7 @@ class ReconnectingConnection:
 
     async def open(self) -> None:
         """Now, and not when it is first needed: by then others may have taken all connections."""
-        await self.retry(_nothing)
+        await self.retry(_ask_nothing)
 
     async def retry(
         self, operation: Callable[[Connection], Awaitable[Answer]], *, unless: Collection[Failure] = ()
@@ -89,7 +117,10 @@ class ReconnectingConnection:
                 async with limit:
                     if self._connection is None or self._connection.is_closed():
                         self._connection = await open_connection(self._url, name=self._name, prepares=self._prepares)
-                    return await operation(self._connection)
+                    started = time.monotonic()
+                    answer = await operation(self._connection)
+                    self._round_trip.add(started, time.monotonic())
+                    return answer
             except TimeoutError as error:
                 # The goodbye cancels the statement: a server that still works on it would keep its locks.
                 await self.close()
@@ -127,5 +158,5 @@ class ReconnectingConnection:
         self._connection = None
 
 
-async def _nothing(connection: Connection) -> None:
-    pass
+async def _ask_nothing(connection: Connection) -> None:
+    await connection.execute("select")

@@ -7,10 +7,7 @@ from uuid import UUID
 from reactor.database import statements
 from reactor.database.connection import Connection
 from reactor.job import JobState
-from reactor.lifecycle.lease import retire_worker
-from reactor.lifecycle.settle import settle
 from reactor.log import get_logger
-from reactor.outcome import Ending, Failed
 
 log = get_logger(__name__)
 
@@ -20,6 +17,7 @@ Release = Literal["released", "crashed", "culprit", "unstarted"]
 SHUT_DOWN = "The pod was shut down while it ran."
 MAY_HAVE_RUN = "The handler may have run to its end."
 """Of every attempt that had started: that its end was not written does not mean that it had none."""
+_FAILED = f"Worker received SIGTERM: the pod was shut down while this job ran. {MAY_HAVE_RUN}"
 
 
 async def after_crash(
@@ -71,6 +69,8 @@ async def release(
     connection: Connection, claims: dict[int, UUID], *, outcome: Release, why: str | None
 ) -> dict[int, JobState]:
     """Releases attempts that can't continue. A job that is missing was not the attempt's any more."""
+    if not claims:
+        return {}
     job_ids = sorted(claims)
     records = await connection.fetch(
         statements.SETTLE,
@@ -105,14 +105,9 @@ async def after_shutdown(
 
     `counts`: all that the worker has done, as JSON, to be stored with it.
     """
-    unstarted, interrupted = await _held_by(connection, worker_id, started)
-    await release_unstarted(connection, unstarted)
-    if fail:
-        failure = Failed(f"Worker received SIGTERM: the pod was shut down while this job ran. {MAY_HAVE_RUN}")
-        await settle(connection, [Ending(job_id, attempt_id, failure) for job_id, attempt_id in interrupted.items()])
-    else:
-        await release(connection, interrupted, outcome="released", why=f"{why} {MAY_HAVE_RUN}")
-    await retire_worker(connection, worker_id, counts)
+    outcome, error = ("failed", _FAILED) if fail else ("released", f"{why} {MAY_HAVE_RUN}")
+    records = await connection.fetch(statements.RELEASE_WORKER, worker_id, list(started), outcome, error, counts)
+    interrupted = [record["id"] for record in records]
     if interrupted:
-        log.warning("jobs interrupted", why=why, jobs=sorted(interrupted), became="failed" if fail else "pending")
+        log.warning("jobs interrupted", why=why, jobs=interrupted, became="failed" if fail else "pending")
     return len(interrupted)

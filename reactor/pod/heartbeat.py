@@ -76,6 +76,11 @@ class Heartbeat:
             now - renewed < self._lease_seconds / 2 for renewed in self._renewed.values()
         )
 
+    @property
+    def round_trip_seconds(self) -> float:
+        """To the database; 0: not known yet."""
+        return self._connection.round_trip_seconds
+
     def has_given_up(self, worker_id: UUID) -> bool:
         """Its lease could not be renewed in time."""
         self._give_up_overdue_leases()

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TypeVar
 
 import asyncpg
@@ -9,6 +10,7 @@ import asyncpg
 from reactor.concurrency import first_of
 from reactor.database.connection import Connection
 from reactor.database.reconnecting import ReconnectingConnection
+from reactor.errors import ReactorError
 from reactor.log import get_logger
 
 log = get_logger(__name__)
@@ -18,18 +20,28 @@ Answer = TypeVar("Answer")
 class Recovery:
     """Waits for a database that is away, but not past the deadline of a shutdown: then the lease has to expire."""
 
-    def __init__(self, url: str, pod: str, deadline: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, url: str, pod: str, deadline: Callable[[], Awaitable[None]], *, prepares: bool) -> None:
         """`deadline`: returns when there is no time left."""
         self.is_incomplete = False
         """Something was not written in time: jobs stay claimed until their worker's lease expires."""
-        self._url = url
-        self._pod = pod
+        self._connection = ReconnectingConnection(url, f"reactor recovery {pod}", prepares=prepares)
         self._deadline = deadline
+        self._users = 0
+
+    async def stand_by(self) -> None:
+        """Keeps the connection open until this is cancelled. To open it can take longer than what it is needed for."""
+        self._users += 1
+        try:
+            with suppress(ReactorError, asyncpg.PostgresError):  # `retry` reports what is wrong, if it is needed
+                await self._connection.open()
+            await asyncio.Event().wait()
+        finally:
+            await self._leave()
 
     async def retry(self, operation: Callable[[Connection], Awaitable[Answer]]) -> Answer | None:
         """None: it was refused, or there was no time left."""
-        connection = ReconnectingConnection(self._url, f"reactor recovery {self._pod}")
-        work = asyncio.create_task(connection.retry(operation))
+        self._users += 1
+        work = asyncio.create_task(self._connection.retry(operation))
         try:
             await first_of(work, self._deadline())
             if not work.done():
@@ -43,4 +55,9 @@ class Recovery:
             return None
         finally:
             work.cancel()
-            await connection.close()
+            await self._leave()
+
+    async def _leave(self) -> None:
+        self._users -= 1
+        if not self._users:
+            await self._connection.close()

@@ -32,6 +32,8 @@ log = get_logger(__name__)
 # Jobs must be released 2 s after the grace period: handlers get the first part of it to clean up, recovery the rest.
 _INTERRUPT_SECONDS = 0.5
 _RECOVERY_SECONDS = 1.2
+_RECOVERY_ROUND_TRIPS = 12
+"""Where that takes longer: to connect, twice for each statement, and some to spare."""
 _CHECK_BLOCKED_SECONDS = 0.5
 _STRAGGLERS_SECONDS = 0.5
 _QUICK_DEATH_SECONDS = 5.0
@@ -75,7 +77,7 @@ class Supervisor:
             self._on_lease_renewed,
         )
         self._lease_guard = LeaseGuard(options.lease_seconds)
-        self._recovery = Recovery(self._url, options.pod, self._recovery_deadline)
+        self._recovery = Recovery(self._url, options.pod, self._recovery_deadline, prepares=options.worker.prepares)
         self._quarantine = Quarantine(
             self._recovery,
             self._heartbeat,
@@ -145,7 +147,13 @@ class Supervisor:
             raise first_error(errors) from None
 
     def _helpers(self) -> list[Coroutine[Any, Any, None]]:
-        helpers = [self._heartbeat.run(), self._lease_guard.run(), self._kill_the_blocked(), self._shut_down()]
+        helpers = [
+            self._heartbeat.run(),
+            self._lease_guard.run(),
+            self._kill_the_blocked(),
+            self._shut_down(),
+            self._prepare_releases(),
+        ]
         if inherits_orphans():
             helpers.append(keep_reaping(self._is_own_child))
         if not self._options.worker.once:
@@ -284,7 +292,7 @@ class Supervisor:
 
     async def _recovery_deadline(self) -> None:
         await self._killed.wait()
-        await asyncio.sleep(_RECOVERY_SECONDS)
+        await asyncio.sleep(max(_RECOVERY_SECONDS, _RECOVERY_ROUND_TRIPS * self._heartbeat.round_trip_seconds))
 
     # Shutdown
 
@@ -299,6 +307,10 @@ class Supervisor:
         self._killed.set()
         for process in self._processes:
             process.kill("the pod was shut down")
+
+    async def _prepare_releases(self) -> None:
+        await self._stopping.wait()
+        await self._recovery.stand_by()
 
     def _send_all(self, command: str) -> None:
         for process in self._processes:

@@ -319,7 +319,10 @@ class ClaimLoop:
             except asyncpg.UniqueViolationError:
                 jobs, again, opens_in, maybe_done = [], Again.LATER, None, False  # another pod was faster
             self.slots.take(jobs)
-        self._marks.claimed(jobs, limit=limit, used=marks is not None, started=started, ended=loop.time())
+        ended = loop.time()
+        # The way to the server and back is not the server's.
+        took = ended - started - self._claims.connection.round_trip_seconds
+        self._marks.claimed(jobs, limit=limit, used=marks is not None, took_seconds=took, now=ended)
         self._got_all = len(jobs) < limit and again is not Again.NOW and marks is None
         self._note_locked(again is Again.LATER)
         self._note_limited(again, opens_in)
@@ -330,7 +333,7 @@ class ClaimLoop:
         self.counts.claims += 1
         self.counts.wasted_claims += not jobs
         self.counts.claimed += len(jobs)
-        self.claim_ahead.claimed(len(jobs))
+        self.claim_ahead.claimed(len(jobs), ended - started)
         if self.claim_ahead.is_used_up:
             self._wakeups.stop()
         if maybe_done:

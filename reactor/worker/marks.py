@@ -32,14 +32,14 @@ class Marks:
             ]
         )
 
-    def claimed(self, jobs: Sequence[Job], *, limit: int, used: bool, started: float, ended: float) -> None:
-        """`used`: whether the claim started at marks."""
-        if len(jobs) < limit or (not used and ended - started < _SLOW_SECONDS):
+    def claimed(self, jobs: Sequence[Job], *, limit: int, used: bool, took_seconds: float, now: float) -> None:
+        """`used`: whether the claim started at marks. `took_seconds`: how long the server worked on it."""
+        if len(jobs) < limit or (not used and took_seconds < _SLOW_SECONDS):
             self._places = {}
             return
         if not used:
             self._places = {}
-            self._from_beginning_at = ended + _SHARE * (ended - started)
+            self._from_beginning_at = now + _SHARE * took_seconds
         found: dict[tuple[str, str], tuple[int, int]] = {}
         for job in jobs:
             kind, place = (job.queue, job.job_type), (job.priority, job.id)

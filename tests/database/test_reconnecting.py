@@ -10,10 +10,11 @@ from structlog.testing import capture_logs
 
 from reactor.database import reconnecting
 from reactor.database.connection import Connection, connect
-from reactor.database.reconnecting import ReconnectingConnection
+from reactor.database.reconnecting import ReconnectingConnection, RoundTrip
 from reactor.database.retry import Backoff, RetryPolicy
 from reactor.errors import StatementTimeout
 from reactor.log import get_logger
+from tests.support.link import link_for
 from tests.support.logs import Events
 from tests.support.until import until
 
@@ -156,3 +157,29 @@ async def test_each_repetition_of_a_statement_is_logged(database: str, events: E
     assert not maybe_done
     repeated = [(e["tries"], e["error"]) for e in events if e["event"] == "statement repeated"]
     assert repeated == [(1, "too long"), (2, "too long")]
+
+
+async def test_the_shortest_operations_show_how_far_the_server_is(database: str) -> None:
+    async with link_for(database) as (link, url):
+        connection = ReconnectingConnection(url, "victim")
+        assert connection.round_trip_seconds == 0
+        await connection.open()
+        assert 0 < connection.round_trip_seconds < 0.05
+        await connection.retry(lambda c: c.execute("select pg_sleep(0.1)"))
+        assert 0 < connection.round_trip_seconds < 0.05
+        await connection.close()
+        link.latency_seconds = 0.05
+        connection = ReconnectingConnection(url, "victim")
+        await connection.open()
+        assert 0.1 <= connection.round_trip_seconds
+        await connection.close()
+
+
+def test_a_round_trip_is_forgotten_after_a_while() -> None:
+    """The server may be another one, after a failover."""
+    round_trip = RoundTrip()
+    for now, seconds, shortest in [(0, 0.01, 0.01), (50, 0.2, 0.01), (70, 0.2, 0.01), (140, 0.3, 0.2), (210, 0.3, 0.3)]:
+        round_trip.add(now, now + seconds)
+        assert round_trip.seconds == pytest.approx(shortest)
+    round_trip.add(211, 211)  # which sent nothing
+    assert round_trip.seconds == pytest.approx(0.3)

@@ -10,6 +10,7 @@ import pytest
 
 from reactor.database.connection import Connection, connect
 from tests.support.jobs import Row, has_state, hold_back_completions, insert
+from tests.support.link import link_for
 from tests.support.pods import Marks, StartPod
 from tests.support.until import until
 
@@ -45,6 +46,23 @@ async def test_jobs_are_released_within_two_seconds_of_the_end_of_the_grace_peri
         await connection.execute("update reactor.workers set ended_at = now() where ended_at is null")
         await connection.execute("select from reactor.cancel(array[$1::bigint], 'by hand')", job_id)
     assert min(times) < 0.5 + 2
+
+
+async def test_jobs_are_released_although_the_server_is_far_away(
+    start_pod: StartPod, database: str, connection: Connection, row: Row, marks: Marks
+) -> None:
+    """Guarantee 7: there is time for few round trips of 0.15 s."""
+    async with link_for(database) as (link, url):
+        link.latency_seconds = 0.075
+        pod = await start_pod("--processes", "2", url=url, SHUTDOWN_GRACE_SECONDS=0)
+        await until(lambda: len(pod.events("worker started")) == 2)
+        job_ids = [await insert(connection, "thread") for _ in range(3)]
+        await until(lambda: len(marks("started")) == 3)
+        pod.signal(signal.SIGTERM)
+        assert await pod.exit_code() == 1
+    assert not pod.events("jobs not released in time; other pods release them when the lease expires")
+    assert {(await row(job_id))["state"] for job_id in job_ids} == {"pending"}
+    assert await connection.fetchval("select count(*) from reactor.workers where ended_at is null") == 0
 
 
 async def test_jobs_that_end_in_the_grace_period_are_completed(

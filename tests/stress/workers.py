@@ -200,7 +200,7 @@ class SimulatedWorker:
             jobs, again, opens_in = await claim_once(self._claims, self.worker, limit, marks, free)
             now = loop.time()
             # As if claims took long: that is when workers claim from marks.
-            self._marks.claimed(jobs, limit=limit, used=marks is not None, started=now - 1.0, ended=now)
+            self._marks.claimed(jobs, limit=limit, used=marks is not None, took_seconds=1.0, now=now)
             self._world.report.count("claim from marks", marks is not None)
             self._got_all = len(jobs) < limit and again is not Again.NOW and marks is None
             first, longest = ClaimLoop.timings.locked_pause_seconds

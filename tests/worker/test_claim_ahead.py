@@ -57,6 +57,19 @@ def test_fast_handlers_get_jobs_ahead_and_share_claims(now: list[float]) -> None
     assert ahead.limit() == 1, "they have become slow: 400 in ten seconds"
 
 
+def test_more_is_claimed_ahead_where_claims_take_long(now: list[float]) -> None:
+    """Slots must not be idle while a claim is on its way."""
+    limits = {}
+    for seconds in (0.001, 0.1, 2.0):
+        ahead, slots, counts = ahead_of()
+        for _ in range(10):
+            now[0] += 0.1
+            counts.ended += 20
+            ahead.claimed(20, seconds)
+        limits[seconds] = ahead.limit() - slots.free
+    assert 10 <= limits[0.001] <= 20 < 40 <= limits[0.1] <= 60 < limits[2.0] <= 200, limits
+
+
 def test_a_limited_number_of_jobs_is_not_exceeded(now: list[float]) -> None:
     ahead, _, _ = ahead_of(max_jobs=3)
     assert ahead.limit() == 2

@@ -25,24 +25,24 @@ async def jobs(connection: Connection, worker: Worker) -> list[Job]:
 
 def test_fast_claims_leave_no_marks(jobs: list[Job]) -> None:
     marks = Marks()
-    marks.claimed(jobs, limit=4, used=False, started=0.0, ended=0.001)
+    marks.claimed(jobs, limit=4, used=False, took_seconds=0.001, now=0.001)
     assert marks.next(0.002) is None
 
 
 def test_a_slow_claim_is_followed_by_claims_from_its_first_job_for_ten_times_as_long(jobs: list[Job]) -> None:
     marks = Marks()
-    marks.claimed(jobs, limit=4, used=False, started=0.0, ended=0.1)
+    marks.claimed(jobs, limit=4, used=False, took_seconds=0.1, now=0.1)
     place = {"queue": "default", "job_type": "work", "priority": 0, "id": jobs[0].id - 1}
     assert json.loads(marks.next(1.0) or "") == [place]
-    marks.claimed(jobs[2:], limit=2, used=True, started=1.0, ended=1.001)
+    marks.claimed(jobs[2:], limit=2, used=True, took_seconds=0.001, now=1.001)
     assert json.loads(marks.next(1.05) or "") == [place | {"id": jobs[2].id - 1}]
     assert marks.next(1.1) is None
 
 
 def test_a_claim_that_found_too_few_jobs_is_followed_by_one_from_the_beginning(jobs: list[Job]) -> None:
     marks = Marks()
-    marks.claimed(jobs, limit=4, used=False, started=0.0, ended=0.1)
-    marks.claimed(jobs, limit=5, used=True, started=0.2, ended=0.3)
+    marks.claimed(jobs, limit=4, used=False, took_seconds=0.1, now=0.1)
+    marks.claimed(jobs, limit=5, used=True, took_seconds=0.1, now=0.3)
     assert marks.next(0.4) is None
 
 
