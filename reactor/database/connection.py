@@ -21,6 +21,24 @@ NEWEST_TESTED_SERVER = 18
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 
+_ARRAYS = {
+    **{"boolean": (16, 1000), "bytea": (17, 1001), "smallint": (21, 1005), "integer": (23, 1007)},
+    **{"bigint": (20, 1016), "real": (700, 1021), "double precision": (701, 1022), "numeric": (1700, 1231)},
+    **{"character varying": (1043, 1015), "uuid": (2950, 2951), "json": (114, 199), "jsonb": (3802, 3807)},
+    **{"date": (1082, 1182), "timestamp without time zone": (1114, 1115)},
+    **{"timestamp with time zone": (1184, 1185), "interval": (1186, 1187)},
+}
+"""The oids of built-in types and of arrays of them, which are the same on every server."""
+_ARRAY_TYPES = [
+    {
+        **{"oid": array, "ns": "pg_catalog", "name": f"_{element}", "kind": "b", "basetype": None},
+        **{"elemtype": element, "elemdelim": ",", "range_subtype": None, "attrtypoids": None, "attrnames": None},
+        **{"depth": 0, "basetype_name": None, "elemtype_name": name, "range_subtype_name": None},
+    }
+    for name, (element, array) in _ARRAYS.items()
+]
+
+
 class _EngineConnection(asyncpg.Connection):
     """All of its transactions are READ COMMITTED. Behind a pooler each statement begins one that says so, because what
     is set for a session reaches one of many, and stays there for other applications."""
@@ -100,7 +118,7 @@ async def open_connection(url: str, *, name: str, timeout_seconds: float = 10, p
         version = connection.get_settings().server_version
         await connection.close()
         raise ServerUnsupported(version, OLDEST_SERVER)
-    _notice_a_dead_peer(connection, target.keepalives)
+    _prepare(connection, target)
     try:
         connection.is_pooled = await connection.fetchval(
             statements.USE_READ_COMMITTED, connection.get_server_pid(), timeout=timeout_seconds
@@ -130,7 +148,7 @@ async def open_pool(
         max_size=size,
         server_settings={"application_name": name} | ({"timezone": timezone} if timezone else {}),
         statement_cache_size=100 if prepares else 0,
-        init=partial(_watch, target),
+        init=partial(_prepare_pooled, target),
         timeout=target.connect_timeout or 60,
         direct_tls=target.direct_tls,
         connection_class=HandlerConnection,
@@ -149,8 +167,15 @@ async def connect(
         await connection.close(timeout=timeout_seconds)
 
 
-async def _watch(target: Target, connection: Connection) -> None:
+def _prepare(connection: Connection, target: Target) -> None:
+    # asyncpg would ask for the arrays of each statement, with up to six round trips a time and a slow query.
+    settings: Any = connection.get_settings()
+    settings.register_data_types(_ARRAY_TYPES)
     _notice_a_dead_peer(connection, target.keepalives)
+
+
+async def _prepare_pooled(target: Target, connection: Connection) -> None:
+    _prepare(connection, target)
 
 
 def _notice_a_dead_peer(connection: Connection, keepalives: Mapping[str, int]) -> None:

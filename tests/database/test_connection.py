@@ -1,15 +1,21 @@
 """Connections, and the errors if the server can't be reached."""
 
+import json
 import socket
+from contextlib import AsyncExitStack
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
 from urllib.parse import urlsplit
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
-from reactor.database.connection import Connection, connect, open_connection
+from reactor.database.connection import Connection, connect, open_connection, open_pool
 from reactor.database.url import address, with_database, without_password
 from reactor.errors import DatabaseUnreachable
 from reactor.testing import Databases
+from tests.support.link import link_for
 
 
 @pytest.mark.parametrize(
@@ -104,3 +110,30 @@ async def test_a_connection_left_open_is_reported(databases: Databases, monkeypa
         async with databases.clone() as url:
             left.append(await open_connection(url, name="forgotten"))
     left[0].terminate()
+
+
+ARRAYS = {
+    **{"boolean": True, "bytea": b"x", "smallint": 1, "integer": 1, "bigint": 1, "real": 0.5, "double precision": 0.5},
+    **{"numeric": Decimal(1), "varchar": "x", "uuid": UUID(int=1), "json": "{}", "jsonb": "{}"},
+    **{"date": date(2026, 1, 16), "timestamp": datetime(2026, 1, 16), "timestamptz": datetime(2026, 1, 16, tzinfo=UTC)},
+    **{"interval": timedelta(days=1)},
+}
+
+
+@pytest.mark.parametrize("kind", ["engine", "pool"])
+async def test_arrays_of_common_types_need_no_question_to_the_server(database: str, kind: str) -> None:
+    """asyncpg asks for the types of each new connection, in six round trips."""
+    async with AsyncExitStack() as stack:
+        link, url = await stack.enter_async_context(link_for(database))
+        if kind == "engine":
+            own: Any = await stack.enter_async_context(connect(url, name="test"))
+        else:
+            pool = await stack.enter_async_context(await open_pool(url, name="test", size=1))
+            own = await stack.enter_async_context(pool.acquire())
+        for name, value in ARRAYS.items():
+            link.round_trips.clear()
+            assert await own.fetchval(f"select $1::{name}[]", [value, None]) == [value, None]
+            assert link.round_trips["test"] == 2, name
+        # A codec that is set for the elements is used for the array, too.
+        await own.set_type_codec("jsonb", encoder=json.dumps, decoder=json.loads, schema="pg_catalog")
+        assert await own.fetchval("select $1::jsonb[]", [{"a": 1}]) == [{"a": 1}]
