@@ -32,7 +32,7 @@ log = get_logger(__name__)
 # Jobs must be released 2 s after the grace period: handlers get the first part of it to clean up, recovery the rest.
 _INTERRUPT_SECONDS = 0.5
 _RECOVERY_SECONDS = 1.2
-_CHECK_BLOCKED_SECONDS = 0.5
+_CHECK_SECONDS = 0.5
 _STRAGGLERS_SECONDS = 0.5
 _QUICK_DEATH_SECONDS = 5.0
 _RESTART = RetryPolicy(first_seconds=0.1, longest_seconds=10.0)
@@ -114,7 +114,7 @@ class Supervisor:
     @property
     def counts(self) -> dict[UUID, dict[str, Any]]:
         """Of the live worker processes, as reported last."""
-        return {process.worker_id: process.counts for process in self._working if process.counts}
+        return {process.worker_id: process.report for process in self._working if process.counts}
 
     def stop(self) -> None:
         """The first call gives jobs the grace period to end; a second one stops immediately."""
@@ -145,7 +145,7 @@ class Supervisor:
             raise first_error(errors) from None
 
     def _helpers(self) -> list[Coroutine[Any, Any, None]]:
-        helpers = [self._heartbeat.run(), self._lease_guard.run(), self._kill_the_blocked(), self._shut_down()]
+        helpers = [self._heartbeat.run(), self._lease_guard.run(), self._check_processes(), self._shut_down()]
         if inherits_orphans():
             helpers.append(keep_reaping(self._is_own_child))
         if not self._options.worker.once:
@@ -319,12 +319,15 @@ class Supervisor:
             if process.worker_id == worker_id:
                 self._lease_guard.renew(process.pid, sent_at)
 
-    async def _kill_the_blocked(self) -> None:
+    async def _check_processes(self) -> None:
+        """Ends those that a job blocks beyond its timeout, and reports those that do not respond."""
         while True:
-            await asyncio.sleep(_CHECK_BLOCKED_SECONDS)
+            await asyncio.sleep(_CHECK_SECONDS)
             for process in self._processes:
                 if process.is_running and process.overdue():
                     process.kill(BLOCKED)
+                elif process.is_running and process.silence.check():
+                    self._heartbeat.renew_now()
 
     def _is_own_child(self, pid: int) -> bool:
         is_worker = self._starting > 0 or any(process.pid == pid for process in self._processes)
@@ -333,7 +336,7 @@ class Supervisor:
     def _counts_of(self, worker_id: UUID) -> str | None:
         for process in self._processes:
             if process.worker_id == worker_id and process.counts:
-                return json.dumps(process.counts)
+                return json.dumps(process.report)
         return None
 
     @property
