@@ -5,7 +5,7 @@ import asyncio
 import click
 
 from reactor.cli.options import address_options
-from reactor.cli.signals import on_stop_signal
+from reactor.cli.signals import on_stop_signal, run_until_stopped
 from reactor.database.connection import connect
 from reactor.database.revision import check_revision
 from reactor.embedded.locate import locate
@@ -20,12 +20,12 @@ log = get_logger(__name__)
 @click.command()
 @address_options
 def serve(host: str | None, port: int | None) -> None:
-    """Run the HTTP server: API, progress streams and page. SIGTERM or Ctrl-C stops it.
+    """Run the HTTP server: API, progress streams and page. SIGTERM, SIGHUP, SIGQUIT or Ctrl-C stops it.
 
     Any number of servers can run beside the pods. Without REACTOR_TOKENS the server accepts loopback connections only;
     `reactor token` creates tokens. See docs/http.md, docs/streams.md and docs/access.md.
     """
-    asyncio.run(_serve(read_settings(host=host, port=port)))
+    run_until_stopped(_serve(read_settings(host=host, port=port)))
 
 
 async def _serve(settings: Settings) -> None:

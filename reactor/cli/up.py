@@ -8,7 +8,7 @@ from collections.abc import Callable
 import click
 
 from reactor.cli.options import address_options
-from reactor.cli.signals import on_stop_signal
+from reactor.cli.signals import on_stop_signal, run_until_stopped
 from reactor.cli.worker import exit_code, health_checks, pod_options
 from reactor.database.connection import connect, is_pooled
 from reactor.database.migrate import migrate as migrate_up
@@ -36,12 +36,12 @@ def up(context: click.Context, app: str, demo: bool | None, host: str | None, po
       reactor up
       reactor up --app handlers --port 9000
 
-    Migrates the database first. Ctrl-C stops everything. Without REACTOR_DATABASE_URL, an embedded PostgreSQL is used;
-    its data is kept between runs. The exit codes are those of `reactor worker`.
+    Migrates the database first. SIGTERM, SIGHUP, SIGQUIT or Ctrl-C stops everything. Without REACTOR_DATABASE_URL, an
+    embedded PostgreSQL is used; its data is kept between runs. The exit codes are those of `reactor worker`.
     """
     settings = read_settings(host=host, port=port)
     with_demo = app == DEMO if demo is None else demo
-    sys.exit(asyncio.run(_up(settings, app, with_demo, context.find_root().params["log_level"])))
+    sys.exit(run_until_stopped(_up(settings, app, with_demo, context.find_root().params["log_level"])))
 
 
 async def _up(settings: Settings, app: str, demo: bool, log_level: str) -> int:

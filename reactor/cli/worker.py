@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import click
 
-from reactor.cli.signals import on_stop_signal
+from reactor.cli.signals import on_stop_signal, run_until_stopped
 from reactor.concurrency import first_of
 from reactor.database.connection import connect, is_pooled
 from reactor.database.revision import check_revision
@@ -82,7 +82,7 @@ def worker(
         raise click.UsageError("--max-jobs requires --processes 1.")
     settings = read_settings(queues=queues, concurrency=concurrency, health_port=health_port, health_host=health_host)
     level = context.find_root().params["log_level"]
-    sys.exit(asyncio.run(_work(settings, app, processes, once, max_jobs, level)))
+    sys.exit(run_until_stopped(_work(settings, app, processes, once, max_jobs, level)))
 
 
 async def _work(settings: Settings, app: str, processes: int, once: bool, max_jobs: int | None, log_level: str) -> int:

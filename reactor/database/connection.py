@@ -134,6 +134,12 @@ async def is_pooled(connection: Connection) -> bool:
     return bool(await connection.fetchval(statements.BACKEND_PID) != connection.get_server_pid())
 
 
+async def transaction_timeout(connection: Connection) -> float:
+    """In seconds; 0: none."""
+    seconds: float = await connection.fetchval(statements.TRANSACTION_TIMEOUT)
+    return seconds
+
+
 async def open_pool(
     url: str, *, name: str, size: int, prepares: bool = True, timezone: str | None = None
 ) -> "asyncpg.Pool[asyncpg.Record]":

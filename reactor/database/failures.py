@@ -17,6 +17,8 @@ class Failure(Enum):
     REPEATABLE = "the server rolled everything back, and accepts another try"
     LOCKED = "another transaction held a lock for longer than lock_timeout"
     SLOW = "it was cancelled, because it took longer than statement_timeout or than its client waits"
+    OUT_OF_TIME = "the server ended the session, because its transaction took or paused for longer than allowed"
+    """Where that is reported after the commit, the statement took effect."""
     REFUSED = "the server refuses this statement, and would refuse it again"
     BUG = "a mistake in this program, and not the database's doing"
 
@@ -35,11 +37,8 @@ TRANSIENT = frozenset(Failure) - {Failure.REFUSED, Failure.BUG}
 
 _UNAVAILABLE_CLASSES = ("53", "57", "58")
 """Insufficient resources, operator intervention, system error."""
-_UNAVAILABLE = (
-    "25006",  # read-only: the address leads to a standby until the failover is complete
-    "25P03",  # idle_in_transaction_session_timeout
-    "25P04",  # transaction_timeout
-)
+_UNAVAILABLE = ("25006",)  # read-only: the address leads to a standby until the failover is complete
+_OUT_OF_TIME = ("25P03", "25P04")  # idle_in_transaction_session_timeout, transaction_timeout
 _LOST = (
     asyncpg.PostgresConnectionError,
     asyncpg.InternalClientError,  # asyncpg's confusion when the server's goodbye meets the next statement
@@ -71,6 +70,8 @@ def classify(error: BaseException) -> Failure:
         return Failure.LOST
     if isinstance(error, asyncpg.LockNotAvailableError):
         return Failure.LOCKED
+    if isinstance(error, asyncpg.PostgresError) and error.sqlstate in _OUT_OF_TIME:
+        return Failure.OUT_OF_TIME
     if _is_unavailable(error):
         return Failure.UNAVAILABLE
     if isinstance(error, _REPEATABLE):
@@ -86,7 +87,7 @@ def had_no_effect(error: BaseException) -> bool:
     """For a statement that raised this. Where it is not known, only the answer may have been lost."""
     if classify(error) is Failure.SLOW:
         return isinstance(error, asyncpg.PostgresError)
-    return classify(error) not in (Failure.LOST, Failure.UNAVAILABLE)
+    return classify(error) not in (Failure.LOST, Failure.UNAVAILABLE, Failure.OUT_OF_TIME)
 
 
 def is_about_the_data(error: BaseException) -> TypeGuard[asyncpg.PostgresError]:
@@ -98,12 +99,13 @@ def is_about_the_data(error: BaseException) -> TypeGuard[asyncpg.PostgresError]:
 def server_failure(error: BaseException | None) -> Failure | None:
     """The server rolled back, went away, or can't do it now. For errors that handlers raise: they have connections and
     files of their own, so OSError and InterfaceError prove nothing. Libraries such as SQLAlchemy wrap the driver's
-    error."""
-    while error is not None:
+    error, and the driver what the server said when it ended the session."""
+    found = None
+    while error is not None and found in (None, Failure.LOST):
         if isinstance(error, asyncpg.PostgresError | asyncpg.InternalClientError) and is_transient(error):
-            return classify(error)
+            found = classify(error)
         error = error.__cause__
-    return None
+    return found
 
 
 def summary(error: BaseException) -> str:

@@ -26,6 +26,7 @@ IS_READ_ONLY: Final = _load("database/is_read_only")
 MIGRATION_FACTS: Final = _load("database/migration_facts")
 WAIT_WITHOUT_LIMIT: Final = _load("database/wait_without_limit")
 BACKEND_PID: Final = _load("database/backend_pid")
+TRANSACTION_TIMEOUT: Final = _load("database/transaction_timeout")
 SEND_TEST_NOTIFICATION: Final = _load("database/send_test_notification")
 
 # embedded: the server that we start ourselves

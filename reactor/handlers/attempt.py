@@ -3,6 +3,7 @@
 import time
 from enum import Enum
 
+from reactor.database.connection import transaction_timeout
 from reactor.database.jsonb import storable
 from reactor.handlers.services import Services
 from reactor.handlers.step_log import StepLog
@@ -174,6 +175,10 @@ class Attempt:
         ending = Ending(self.job.id, self.job.attempt_id, Completed())
         states = await self.services.writers.ask(lambda connection: settled(connection, [ending]))
         return states.get(self.job.id)
+
+    async def transaction_timeout(self) -> float:
+        """Asks the database for the one that ends sessions of handlers, too, in seconds; 0: none."""
+        return await self.services.writers.ask(transaction_timeout)
 
     async def releases(self) -> int:
         """How often earlier attempts at the job were released."""

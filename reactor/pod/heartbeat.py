@@ -48,7 +48,7 @@ class Heartbeat:
         )
         self._renewed: dict[UUID, float] = {}
         self._given_up: set[UUID] = set()
-        self._added = asyncio.Event()
+        self._due = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         longest_seconds = min(1.0, heartbeat_seconds / 4)
         self._backoff = Backoff(RetryPolicy(min(0.1, longest_seconds), longest_seconds))
@@ -59,8 +59,12 @@ class Heartbeat:
         May be called in another thread than `run`.
         """
         self._renewed[worker_id] = time.monotonic()
+        self.renew_now()
+
+    def renew_now(self) -> None:
+        """Does not wait for the next heartbeat's time, e.g. to store counts that matter. In any thread, too."""
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._added.set)
+            self._loop.call_soon_threadsafe(self._due.set)
 
     def remove(self, worker_id: UUID) -> None:
         """A worker that holds nothing any more."""
@@ -95,13 +99,13 @@ class Heartbeat:
         self._loop = asyncio.get_running_loop()
         try:
             while True:
-                self._added.clear()
+                self._due.clear()
                 self._give_up_overdue_leases()
                 renewed = await self._renew_leases()
                 self._give_up_overdue_leases()
                 if renewed:
                     self._backoff.reset()
-                    await first_of(self._added.wait(), asyncio.sleep(self._heartbeat_seconds))
+                    await first_of(self._due.wait(), asyncio.sleep(self._heartbeat_seconds))
                 else:
                     await self._backoff.pause()
         finally:

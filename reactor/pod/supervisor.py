@@ -34,7 +34,7 @@ _INTERRUPT_SECONDS = 0.5
 _RECOVERY_SECONDS = 1.2
 _RECOVERY_ROUND_TRIPS = 12
 """Where that takes longer: to connect, twice for each statement, and some to spare."""
-_CHECK_BLOCKED_SECONDS = 0.5
+_CHECK_SECONDS = 0.5
 _STRAGGLERS_SECONDS = 0.5
 _QUICK_DEATH_SECONDS = 5.0
 _RESTART = RetryPolicy(first_seconds=0.1, longest_seconds=10.0)
@@ -116,7 +116,7 @@ class Supervisor:
     @property
     def counts(self) -> dict[UUID, dict[str, Any]]:
         """Of the live worker processes, as reported last."""
-        return {process.worker_id: process.counts for process in self._working if process.counts}
+        return {process.worker_id: process.report for process in self._working if process.counts}
 
     def stop(self) -> None:
         """The first call gives jobs the grace period to end; a second one stops immediately."""
@@ -150,7 +150,7 @@ class Supervisor:
         helpers = [
             self._heartbeat.run(),
             self._lease_guard.run(),
-            self._kill_the_blocked(),
+            self._check_processes(),
             self._shut_down(),
             self._prepare_releases(),
         ]
@@ -331,12 +331,15 @@ class Supervisor:
             if process.worker_id == worker_id:
                 self._lease_guard.renew(process.pid, sent_at)
 
-    async def _kill_the_blocked(self) -> None:
+    async def _check_processes(self) -> None:
+        """Ends those that a job blocks beyond its timeout, and reports those that do not respond."""
         while True:
-            await asyncio.sleep(_CHECK_BLOCKED_SECONDS)
+            await asyncio.sleep(_CHECK_SECONDS)
             for process in self._processes:
                 if process.is_running and process.overdue():
                     process.kill(BLOCKED)
+                elif process.is_running and process.silence.check():
+                    self._heartbeat.renew_now()
 
     def _is_own_child(self, pid: int) -> bool:
         is_worker = self._starting > 0 or any(process.pid == pid for process in self._processes)
@@ -345,7 +348,7 @@ class Supervisor:
     def _counts_of(self, worker_id: UUID) -> str | None:
         for process in self._processes:
             if process.worker_id == worker_id and process.counts:
-                return json.dumps(process.counts)
+                return json.dumps(process.report)
         return None
 
     @property

@@ -16,6 +16,7 @@ from uuid import UUID
 from reactor.errors import WorkerNotStarted
 from reactor.lifecycle.release import MAY_HAVE_RUN
 from reactor.log import get_logger
+from reactor.pod.silence import Silence
 from reactor.worker.options import Orders
 from reactor.worker.running_attempts import UNSETTLED, RunningAttempts, Started
 
@@ -38,6 +39,7 @@ class WorkerProcess:
     def __init__(self, worker_id: UUID, process: asyncio.subprocess.Process, running_attempts: RunningAttempts) -> None:
         self.worker_id = worker_id
         self.running_attempts = running_attempts
+        self.silence = Silence(process.pid, running_attempts)
         self.job_types: dict[str, int | None] = {}
         self.ready = asyncio.Event()
         self.stuck = asyncio.Event()
@@ -150,6 +152,11 @@ class WorkerProcess:
     def is_listening(self) -> bool:
         """Or needs no listener."""
         return self.counts.get("is_listening", False) is not False
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """Its counts, and whether it responds; empty before its first counts."""
+        return self.counts and self.counts | self.silence.facts
 
     @property
     def was_killed_by_a_job(self) -> bool:

@@ -34,6 +34,7 @@ class Code(StrEnum):
     DUE = "due"
     RUNNING = "running"
     WORKER_DEAD = "worker_dead"
+    WORKER_SILENT = "worker_silent"
     COMPLETED = "completed"
     PARTIAL = "partial"
     FAILED = "failed"
@@ -66,7 +67,7 @@ async def why(connection: Connection, job_id: int) -> Why:
         case JobState.WAITING | JobState.PENDING:
             reasons = list(_not_running(row)) or [_due(row)]
         case JobState.RUNNING:
-            reasons = [_running(row)]
+            reasons = [_running(row), *_worker_silent(row)]
         case _:
             reasons = list(_ended(row, state))
     return Why(row["id"], row["job_type"], state, reasons)
@@ -225,9 +226,20 @@ def _due(row: asyncpg.Record) -> Reason:
         Code.DUE,
         "Ready; waiting for a free slot. "
         f"{row['with_both']} live pod{'s' if row['with_both'] > 1 else ''} can run it; "
-        f"{row['held']} of {row['capacity']} slots are in use.",
-        {"live_pods": row["with_both"], "held": row["held"], "capacity": row["capacity"]},
+        f"{row['held']} of {row['capacity']} slots are in use{_and_silent(row['silent'])}.",
+        {
+            "live_pods": row["with_both"],
+            "held": row["held"],
+            "capacity": row["capacity"],
+            "silent_workers": row["silent"],
+        },
     )
+
+
+def _and_silent(count: int) -> str:
+    if count == 0:
+        return ""
+    return f", without those of {count} worker {'process that does' if count == 1 else 'processes that do'} not respond"
 
 
 def _running(row: asyncpg.Record) -> Reason:
@@ -255,6 +267,23 @@ def _running(row: asyncpg.Record) -> Reason:
     )
 
 
+def _worker_silent(row: asyncpg.Record) -> Iterator[Reason]:
+    """As of the last heartbeat."""
+    pid, pod = row["silent_pid"], row["locked_by"]
+    if not row["worker_is_alive"] or row["silent_seconds"] is None or pid is None:
+        return
+    if row["silent_state"] == "stopped":
+        how, remedy = "it is stopped (SIGSTOP)", f"`kill -CONT {pid}` on {pod} resumes it"
+    else:
+        how, remedy = "a handler blocks it", "Wait until the handler returns"
+    yield Reason(
+        Code.WORKER_SILENT,
+        f"Its worker process has not responded for {format_duration(row['silent_seconds'])}: {how}. {remedy}; "
+        f"`kill -KILL {pid}` on {pod} ends it, and its jobs run again without being charged.",
+        {"pod": pod, "pid": pid, "for_seconds": row["silent_seconds"], "state": row["silent_state"]},
+    )
+
+
 def _ended(row: asyncpg.Record, state: JobState) -> Iterator[Reason]:
     ended = {JobState.COMPLETED: "Completed", JobState.PARTIAL: "Completed in part", JobState.FAILED: "Failed"}
     message = row["error"] or row["status_message"] or ""
@@ -275,6 +304,7 @@ def _ended(row: asyncpg.Record, state: JobState) -> Iterator[Reason]:
             else f"Its worker on {row['locked_by']} is dead; the next sweep frees what it held.",
             {"pod": row["locked_by"], "worker_is_alive": row["worker_is_alive"]},
         )
+        yield from _worker_silent(row)
 
 
 def _json_object(value: Any) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Executes a claimed job: calls its handler, and returns what is to be written of the attempt."""
 
 import asyncio
+import time
 from collections.abc import Awaitable
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -36,7 +37,7 @@ from reactor.outcome import (
 
 _CALLS = 5
 _REPEATED = RetryPolicy()
-_LATER = frozenset({Failure.LOCKED, Failure.SLOW})
+_LATER = frozenset({Failure.LOCKED, Failure.SLOW, Failure.OUT_OF_TIME})
 """Each try takes as long as a timeout, and what was in its way is likely to be there still."""
 _RELEASED = RetryPolicy(first_seconds=1.0, longest_seconds=60.0)
 
@@ -101,10 +102,11 @@ class Execution:
             self.attempt.phase = RUNNING
             if call > 1:
                 await asyncio.sleep(_REPEATED.pause_after(call - 1))
+            called_at = time.monotonic()
             try:
                 return await self._close(await self._call_handler(self.attempt))
             except Exception as error:
-                work, undone_by = self.attempt.work, error
+                work, raised, seconds = self.attempt.work, error, time.monotonic() - called_at
                 if work is not None:
                     await work.roll_back()
                 if work is None or not work.is_undone:
@@ -113,13 +115,22 @@ class Execution:
             self.attempt.phase = CLOSING
             if not await self.attempt.is_held():
                 return await self.attempt.committed_state() or End.STALE
-            if work.undone_by in _LATER or call == _CALLS or self.attempt.stop_because is Stop.TIMEOUT:
+            is_for_later = await self._is_for_later(work.undone_by, seconds)
+            if is_for_later or call == _CALLS or self.attempt.stop_because is Stop.TIMEOUT:
                 return self._ending(
-                    Released(describe(undone_by), _RELEASED.pause_after(1 + await self.attempt.releases()))
+                    Released(describe(raised), _RELEASED.pause_after(1 + await self.attempt.releases()))
                 )
-            self.attempt.log.info("transaction repeated", calls=call, error=first_line(describe(undone_by)))
+            self.attempt.log.info("transaction repeated", calls=call, error=first_line(describe(raised)))
             self.attempt = self.attempt.repeat()
         raise AssertionError("unreachable")
+
+    async def _is_for_later(self, undone_by: Failure | None, seconds: float) -> bool:
+        """`seconds`: how long the call took. Of a session that was not in use when it ended, the driver does not say
+        why: where it may have been by transaction_timeout, another call is likely to take as long."""
+        if undone_by is not Failure.LOST:
+            return undone_by in _LATER
+        limit_seconds = await self.attempt.transaction_timeout()
+        return 0 < limit_seconds <= seconds
 
     async def _call_handler(self, attempt: Attempt) -> Outcome:
         """Lets through what is not the handler's to decide: its cancellation, and a transaction to be run again."""

@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 from uuid import UUID
@@ -56,10 +57,11 @@ class Process:
         orders = Orders.decode(self._lines.readline())
         _end_with(orders.supervisor_pid)
         configure_logging(orders.log_level, as_json=orders.log_as_json)
+        running_attempts = RunningAttempts(orders.concurrency, descriptor=orders.attempts_descriptor)
         try:
-            claim_loop = self._prepare(orders)
+            claim_loop = self._prepare(orders, running_attempts)
             _relax_the_collector()
-            _run(self._work(orders, claim_loop))
+            _run(self._work(orders, claim_loop, running_attempts))
         except ReactorError as error:
             self._send("failed", message=error.message, remedy=error.remedy, exit_code=error.exit_code)
             return error.exit_code
@@ -73,7 +75,7 @@ class Process:
             os._exit(0)
         return 0
 
-    def _prepare(self, orders: Orders) -> ClaimLoop:
+    def _prepare(self, orders: Orders, running_attempts: RunningAttempts) -> ClaimLoop:
         try:
             registry = load(orders.app)
         except ReactorError:
@@ -85,10 +87,9 @@ class Process:
             ) from error
         queues, slots = split_slots(orders.queues)
         worker = Worker(orders.pod, registry.job_types, queues, orders.concurrency, UUID(orders.worker_id), slots)
-        running_attempts = RunningAttempts(orders.concurrency, descriptor=orders.attempts_descriptor)
         return ClaimLoop(orders.options, registry, worker, running_attempts)
 
-    async def _work(self, orders: Orders, claim_loop: ClaimLoop) -> None:
+    async def _work(self, orders: Orders, claim_loop: ClaimLoop, running_attempts: RunningAttempts) -> None:
         loop = asyncio.get_running_loop()
         if not orders.options.inherits:
             name = f"reactor register {orders.pod}"
@@ -100,14 +101,15 @@ class Process:
         claim_loop.on_stuck = lambda: self._on_stuck(claim_loop)
         commands: dict[bytes, Callable[[], None]] = {b"stop": claim_loop.stop, b"interrupt": claim_loop.interrupt}
         threading.Thread(target=self._obey, args=(loop, commands), daemon=True, name="reactor commands").start()
-        reporting = asyncio.create_task(self._report_counts(claim_loop))
+        reporting = asyncio.create_task(self._report(claim_loop, running_attempts))
         try:
             await claim_loop.run()
         finally:
             reporting.cancel()
 
-    async def _report_counts(self, claim_loop: ClaimLoop) -> None:
-        """For the heartbeat to store. A supervisor that does not read must not block this process."""
+    async def _report(self, claim_loop: ClaimLoop, running_attempts: RunningAttempts) -> None:
+        """Counts, for the heartbeat to store, and that the event loop runs. A supervisor that does not read must not
+        block this process."""
         reported = None
         writable = select.poll()
         writable.register(self._control, select.POLLOUT)
@@ -115,6 +117,7 @@ class Process:
             if (summary := claim_loop.summary()) != reported and writable.poll(0):
                 self._send("counts", counts=summary)
                 reported = summary
+            running_attempts.note_alive(time.monotonic())
             await asyncio.sleep(_REPORT_SECONDS)
 
     def _on_stuck(self, claim_loop: ClaimLoop) -> None:

@@ -1,4 +1,5 @@
-"""Which attempts have started and are not settled, in memory that outlives the process that runs them."""
+"""Which attempts have started and are not settled, in memory that outlives the process that runs them, and when that
+process last showed that it runs."""
 
 import mmap
 import os
@@ -7,6 +8,9 @@ import tempfile
 from typing import NamedTuple
 from uuid import UUID
 
+_SIGN_OF_LIFE = struct.Struct("=d")
+_ENTRIES = _SIGN_OF_LIFE.size
+"""Where they begin."""
 _ENTRY = struct.Struct("=16sqdB")
 _FREE = b"\0" * _ENTRY.size
 _NO_ATTEMPT = b"\0" * 16
@@ -36,7 +40,7 @@ class RunningAttempts:
         instance, which has decided its size."""
         if descriptor is None:
             descriptor = _anonymous_file()
-            os.ftruncate(descriptor, (slots + unsettled) * _ENTRY.size)
+            os.ftruncate(descriptor, _ENTRIES + (slots + unsettled) * _ENTRY.size)
         self.descriptor = descriptor
         self._memory = mmap.mmap(descriptor, os.fstat(descriptor).st_size)
         self._free = self._all()
@@ -45,6 +49,16 @@ class RunningAttempts:
     def free(self) -> int:
         """How many more attempts can start."""
         return len(self._free)
+
+    @property
+    def alive_at(self) -> float:
+        """The last `note_alive`; 0: there was none."""
+        at: float = _SIGN_OF_LIFE.unpack_from(self._memory)[0]
+        return at
+
+    def note_alive(self, at: float) -> None:
+        """`at`: by the machine's monotonic clock."""
+        _SIGN_OF_LIFE.pack_into(self._memory, 0, at)
 
     def enter(self, attempt_id: UUID, job_id: int, deadline: float = 0.0) -> int:
         """Returns the entry, for the other methods."""
@@ -65,7 +79,7 @@ class RunningAttempts:
     def read(self) -> dict[UUID, Started]:
         return {
             UUID(bytes=attempt): Started(job_id, deadline, bool(has_ended))
-            for attempt, job_id, deadline, has_ended in _ENTRY.iter_unpack(self._memory[:])
+            for attempt, job_id, deadline, has_ended in _ENTRY.iter_unpack(self._memory[_ENTRIES:])
             if attempt != _NO_ATTEMPT
         }
 
@@ -79,7 +93,7 @@ class RunningAttempts:
 
     def _all(self) -> list[int]:
         """The first one last, so that few pages are touched."""
-        return list(range(0, len(self._memory), _ENTRY.size))[::-1]
+        return list(range(_ENTRIES, len(self._memory), _ENTRY.size))[::-1]
 
 
 def _anonymous_file() -> int:

@@ -275,6 +275,7 @@ async def test_metrics_show_the_counts_of_workers_for_a_while_after_their_end(
         assert value_of(response, "reactor_worker_wakes_total", by="poll", **labels) == 4
         assert value_of(response, "reactor_worker_preemptions_total", **labels) == 1
         assert value_of(response, "reactor_worker_listening", **labels) == 1
+        assert value_of(response, "reactor_worker_silent_seconds", **labels) == 0
         assert value_of(response, "reactor_worker_last_notification_timestamp_seconds", **labels) == 1000.5
         batch = "reactor_worker_settle_batch_size"
         assert value_of(response, f"{batch}_bucket", le="1.0", **labels) == 2

@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from reactor.database.connection import Connection, connect, open_pool
-from reactor.database.failures import Failure, classify, is_about_the_data, server_failure
+from reactor.database.failures import Failure, classify, had_no_effect, is_about_the_data, server_failure
 from reactor.database.refusals import refusals_explained
 from reactor.errors import ConnectionLost, DatabaseRefused, DatabaseUnreachable, SchemaUnknown
 
@@ -107,6 +107,17 @@ def test_connection_errors_of_a_handler_are_not_database_errors() -> None:
     assert server_failure(wrapped) is Failure.REPEATABLE
 
 
+def test_what_the_server_said_when_it_ended_the_session_counts() -> None:
+    """The driver reports a lost connection, and that as its cause."""
+    lost = asyncpg.ConnectionDoesNotExistError("closed in the middle of operation")
+    assert server_failure(lost) is Failure.LOST
+    lost.__cause__ = ConnectionResetError()
+    assert server_failure(lost) is Failure.LOST
+    lost.__cause__ = asyncpg.TransactionTimeoutError("terminating connection due to transaction timeout")
+    assert server_failure(lost) is Failure.OUT_OF_TIME
+    assert not had_no_effect(lost.__cause__)
+
+
 @pytest.mark.parametrize(
     ("sqlstate", "failure", "is_about_data"),
     [
@@ -114,8 +125,8 @@ def test_connection_errors_of_a_handler_are_not_database_errors() -> None:
         ("22003", Failure.REFUSED, True),
         ("23505", Failure.REFUSED, True),
         ("25006", Failure.UNAVAILABLE, False),
-        ("25P03", Failure.UNAVAILABLE, False),
-        ("25P04", Failure.UNAVAILABLE, False),
+        ("25P03", Failure.OUT_OF_TIME, False),
+        ("25P04", Failure.OUT_OF_TIME, False),
         ("40P01", Failure.REPEATABLE, False),
         ("42501", Failure.REFUSED, False),
         ("53100", Failure.UNAVAILABLE, False),

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
@@ -550,6 +551,39 @@ async def test_a_timeout_that_does_not_go_away_is_charged_in_the_end(
     assert "timeout" in after["error"]
     released = [event for event in events if event["event"] == "attempt released"]
     assert [event["state"] for event in released] == ["pending"] * 10 + ["failed"]
+
+
+@pytest.mark.parametrize("when", ["busy", "idle", "blocked", "at its commit"])
+async def test_a_transaction_that_takes_longer_than_transaction_timeout_is_released_at_once(
+    ledger: Ledger, registry: Registry, when: str
+) -> None:
+    """And not called again at once, which would take as long. The server ends the session; while a handler does not use
+    it, the driver does not say why."""
+    if not await ledger.connection.fetchval("select current_setting('transaction_timeout', true) is not null"):
+        pytest.skip("transaction_timeout exists since PostgreSQL 17: make test PG=18")
+    runs: list[int] = []
+    # The engine's own transactions are shorter, also on a busy machine.
+    await ledger.connection.execute(f"alter database {await _name(ledger)} set transaction_timeout = '2s'")
+
+    @registry.register("work", max_attempts=1)
+    async def work(job: Job, ctx: Context) -> None:
+        runs.append(job.attempts)
+        async with ctx.transaction() as connection:
+            await connection.execute(WRITE, "data")
+            match when:
+                case "busy":
+                    await connection.execute("select pg_sleep(60)")
+                case "idle":
+                    await asyncio.sleep(3)
+                case _:
+                    time.sleep(3)  # noqa: ASYNC251
+            if when != "at its commit":
+                await connection.execute(WRITE, "more")
+
+    after = await ledger.ran()
+    assert (after["state"], after["attempts"], after["phase"], runs) == ("pending", 0, "scheduled", [1])
+    assert await ledger.connection.fetchval("select outcome from reactor.attempts") == "released"
+    assert await ledger.entries() == []
 
 
 async def test_a_lock_that_another_session_holds_for_a_while_is_not_charged(ledger: Ledger, registry: Registry) -> None:

@@ -1,10 +1,11 @@
 """`why` has a reason for every job that is not running."""
 
+import json
 from pathlib import Path
 
 from reactor.database.connection import Connection
 from reactor.lifecycle.claim import claim_one
-from reactor.lifecycle.lease import Worker, register_worker, retire_worker
+from reactor.lifecycle.lease import Worker, heartbeat, register_worker, retire_worker
 from reactor.outcome import Completed, Errored, Failed, Partial
 from reactor.queries.jobs import find_job, list_jobs
 from reactor.queries.queues import find_restrictions
@@ -25,8 +26,67 @@ async def only_reason(connection: Connection, job_id: int, code: Code) -> Reason
 async def test_why_a_ready_job_waits_for_a_free_slot(connection: Connection, worker: Worker) -> None:
     await claim(connection, worker, await insert(connection))
     reason = await only_reason(connection, await insert(connection), Code.DUE)
-    assert reason.facts == {"live_pods": 1, "held": 1, "capacity": 10}
-    assert "1 of 10 slots" in reason.message
+    assert reason.facts == {"live_pods": 1, "held": 1, "capacity": 10, "silent_workers": 0}
+    assert reason.message.endswith("1 of 10 slots are in use.")
+
+
+async def test_why_counts_no_slots_of_a_dead_worker(connection: Connection, worker: Worker) -> None:
+    """Its lease is over, and no sweeper has ended it yet."""
+    dead = Worker("pod-2", {"work": None})
+    await register_worker(connection, dead, 600)
+    await claim(connection, dead, await insert(connection))
+    job_id = await insert(connection)
+    reason = await only_reason(connection, job_id, Code.DUE)
+    assert (reason.facts["live_pods"], reason.facts["held"], reason.facts["capacity"]) == (2, 1, 11)
+    await connection.execute("update reactor.workers set lease_until = clock_timestamp() where id = $1", dead.id)
+    reason = await only_reason(connection, job_id, Code.DUE)
+    assert (reason.facts["live_pods"], reason.facts["held"], reason.facts["capacity"]) == (1, 0, 10)
+
+
+async def fall_silent(connection: Connection, worker: Worker, state: str) -> None:
+    """As its supervisor reports."""
+    counts = json.dumps({"silent_seconds": 42.0, "silent_state": state, "silent_pid": 4711})
+    assert await heartbeat(connection, worker.id, 600, counts)
+
+
+async def test_why_counts_no_slots_of_a_worker_process_that_does_not_respond(
+    connection: Connection, worker: Worker
+) -> None:
+    silent = Worker("pod-2", {"work": None})
+    await register_worker(connection, silent, 600)
+    await claim(connection, silent, await insert(connection))
+    await fall_silent(connection, silent, "stopped")
+    reason = await only_reason(connection, await insert(connection), Code.DUE)
+    assert reason.facts == {"live_pods": 2, "held": 0, "capacity": 10, "silent_workers": 1}
+    assert reason.message.endswith("0 of 10 slots are in use, without those of 1 worker process that does not respond.")
+
+
+async def test_why_a_running_job_does_not_progress(connection: Connection, worker: Worker) -> None:
+    job_id = await insert(connection)
+    await claim(connection, worker, job_id)
+    await fall_silent(connection, worker, "stopped")
+    found = await reasons(connection, job_id)
+    assert list(found) == [Code.RUNNING, Code.WORKER_SILENT]
+    message, facts = found[Code.WORKER_SILENT].message, found[Code.WORKER_SILENT].facts
+    assert message.startswith("Its worker process has not responded for 4")
+    assert "it is stopped (SIGSTOP)" in message
+    assert "`kill -CONT 4711` on pod-1" in message
+    assert (facts["state"], facts["pid"]) == ("stopped", 4711)
+    assert 42 <= facts["for_seconds"] < 72
+    await fall_silent(connection, worker, "blocked")
+    assert "a handler blocks it" in (await reasons(connection, job_id))[Code.WORKER_SILENT].message
+    await connection.execute("select from reactor.cancel(array[$1::bigint], 'x')", job_id)
+    assert list(await reasons(connection, job_id)) == [Code.CANCELLED, Code.HANDLER_NOT_STOPPED, Code.WORKER_SILENT]
+    await retire_worker(connection, worker.id)
+    assert Code.WORKER_SILENT not in await reasons(connection, job_id)
+
+
+async def test_why_does_not_depend_on_what_another_version_stores(connection: Connection, worker: Worker) -> None:
+    job_id = await insert(connection)
+    await claim(connection, worker, job_id)
+    for strange in ("{}", "[]", "7", '{"silent_seconds": "x"}', '{"silent_seconds": 1, "silent_pid": "x"}'):
+        await connection.execute("update reactor.workers set counts = $1", strange)
+        assert Code.RUNNING in await reasons(connection, job_id)
 
 
 async def test_why_a_job_is_not_due(connection: Connection, worker: Worker) -> None:

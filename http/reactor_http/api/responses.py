@@ -204,7 +204,8 @@ class Worker(ResponseBody):
     lease_until: datetime
     is_alive: bool
     counts: dict[str, Any] | None = None
-    """Counts that the worker reports; null before its first heartbeat."""
+    """Counts that the worker reports; null before its first heartbeat. While its process does not respond, also
+    `silent_seconds`, `silent_state` (stopped or blocked) and `silent_pid`, as of the last heartbeat."""
 
 
 class WorkerList(ResponseBody):

@@ -45,6 +45,8 @@ def _measures(labels: dict[str, str], counts: Mapping[str, Any]) -> Iterator[Mea
         histogram = _histogram(durations["bounds"], counted)
         name = "reactor_worker_attempt_duration_seconds"
         yield Measure(name, text, "histogram", histogram, labels | {"job_type": str(job_type)})
+    text = "Time for which the worker process has not responded, as of the last heartbeat; 0: it responds."
+    yield Measure("reactor_worker_silent_seconds", text, "gauge", float(counts.get("silent_seconds", 0)), labels)
     if counts["is_listening"] is not None:
         text = "Whether the worker receives notifications; 0: it polls only."
         yield Measure("reactor_worker_listening", text, "gauge", int(counts["is_listening"]), labels)

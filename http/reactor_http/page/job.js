@@ -18,7 +18,7 @@ const MAX_DEPENDENCIES = 50;
 const RELOAD_MS = 5000; // reasons and earlier attempts are not part of the stream
 const NARROW = "(max-width: 60rem)"; // as in style.css: the panel stands below the list
 // Reasons that need attention even though the job is running or has finished.
-const ALARMS = ["worker_dead", "handler_not_stopped"];
+const ALARMS = ["worker_dead", "worker_silent", "handler_not_stopped"];
 
 export class JobPanel {
   #store;

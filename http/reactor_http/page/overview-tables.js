@@ -60,18 +60,28 @@ export function podsTable(workers) {
 
 /** @param {Worker} worker */
 function podRow(worker) {
-  const heartbeat = duration(worker.heartbeat_age_seconds);
-  const icon = worker.is_alive ? shape("completed", "alive") : shape("failed", "dead");
+  const silentSeconds = worker.is_alive ? worker.counts?.silent_seconds : undefined;
+  const alive = silentSeconds === undefined ? shape("completed", "alive") : shape("partial", "does not respond");
   return [
-    h("span", {}, icon, " ", worker.pod),
+    h("span", {}, worker.is_alive ? alive : shape("failed", "dead"), " ", worker.pod),
     load(worker),
-    worker.is_alive ? heartbeat : `dead, ${heartbeat}`,
+    lastHeartbeat(worker, silentSeconds),
     age(worker.started_at),
     countText(worker.counts?.wakes),
     countText(worker.counts?.polls),
     countText(worker.counts?.missed_wakes),
     (worker.job_types ?? []).join(", "),
   ];
+}
+
+/**
+ * @param {Worker} worker
+ * @param {number | undefined} silentSeconds for which its process has not responded, at that heartbeat
+ */
+function lastHeartbeat(worker, silentSeconds) {
+  const heartbeat = duration(worker.heartbeat_age_seconds);
+  if (!worker.is_alive) return `dead, ${heartbeat}`;
+  return silentSeconds === undefined ? heartbeat : `${heartbeat}; no response for ${duration(silentSeconds)}`;
 }
 
 /** @param {number | undefined} count */

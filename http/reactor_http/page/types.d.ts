@@ -122,7 +122,7 @@ export interface Worker {
   heartbeat_age_seconds: number;
   is_alive: boolean;
   /** null before its first heartbeat. */
-  counts?: { wakes?: number; polls?: number; missed_wakes?: number } | null;
+  counts?: { wakes?: number; polls?: number; missed_wakes?: number; silent_seconds?: number } | null;
 }
 
 export interface Queue {

@@ -1,9 +1,11 @@
 -- Everything that may keep the job $1 from running, in one snapshot. Reads tables and calls what viewers may execute. A
--- worker is alive by the database's clock. A job is held while worker_id is set, also after a cancel.
+-- worker is alive by the database's clock. While its process does not respond, the counts say so: it claims nothing. A
+-- job is held while worker_id is set, also after a cancel.
 with asked as materialized (
     select j.* from reactor.jobs j where j.id = $1::bigint
 ), live as materialized (
-    select w.id, w.pod, w.capacity, a.job_type = any (w.job_types) as has_handler,
+    select w.id, w.pod, w.capacity, coalesce(jsonb_typeof(w.counts -> 'silent_seconds') = 'number', false) as is_silent,
+        a.job_type = any (w.job_types) as has_handler,
         w.queues is null or a.queue = any (w.queues) as has_queue
     from asked a cross join reactor.workers w
     where w.ended_at is null and w.lease_until > clock_timestamp()
@@ -29,6 +31,11 @@ select
     j.worker_id is not null as is_held,
     coalesce(w.ended_at is null and w.lease_until > clock_timestamp(), false) as worker_is_alive,
     extract(epoch from w.lease_until - clock_timestamp())::float8 as lease_seconds,
+    case when jsonb_typeof(w.counts -> 'silent_seconds') = 'number'
+        then (w.counts ->> 'silent_seconds')::float8 + extract(epoch from clock_timestamp() - w.heartbeat_at)::float8
+        end as silent_seconds,
+    case when jsonb_typeof(w.counts -> 'silent_pid') = 'number' then (w.counts -> 'silent_pid')::int end as silent_pid,
+    w.counts ->> 'silent_state' as silent_state,
     -- A large retry has suspended it.
     j.state = 'waiting' and j.waiting_on = 0 and exists (select from reactor.retries) as is_being_retried,
     (select count(*)::int from needed) as needed_count,
@@ -72,7 +79,7 @@ select
             where o.phase = 'ready' and o.lane is null and o.queue = j.queue and o.job_type = j.job_type
                 and (o.priority, o.id) < (j.priority, j.id)
             limit 10000) o) end as ahead,
-    l.pods, l.with_handler, l.with_queue, l.with_both, l.capacity, l.held
+    l.pods, l.with_handler, l.with_queue, l.with_both, l.capacity, l.held, l.silent
 from asked j
 cross join reactor.settings s
 left join reactor.jobs b on b.id = j.broken_by
@@ -85,8 +92,9 @@ cross join lateral (
         count(distinct l.pod) filter (where l.has_handler)::int as with_handler,
         count(distinct l.pod) filter (where l.has_queue)::int as with_queue,
         count(distinct l.pod) filter (where l.has_handler and l.has_queue)::int as with_both,
-        coalesce(sum(l.capacity) filter (where l.has_handler and l.has_queue), 0)::int as capacity,
+        coalesce(sum(l.capacity) filter (where l.has_handler and l.has_queue and not l.is_silent), 0)::int as capacity,
         coalesce(sum((select count(*) from reactor.held_jobs r where r.worker_id = l.id))
-            filter (where l.has_handler and l.has_queue), 0)::int as held
+            filter (where l.has_handler and l.has_queue and not l.is_silent), 0)::int as held,
+        count(*) filter (where l.has_handler and l.has_queue and l.is_silent)::int as silent
     from live l
 ) l
