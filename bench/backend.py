@@ -204,7 +204,8 @@ class Backend:
         last = jobs.pop() if jobs and jobs[-1]["id"] is None else None
         self._again = last is not None and last["job_type"] == "again"
         found = [Job(*job) for job in jobs]
-        self._marks.claimed(found, limit=batch, used=marks is not None, started=started, ended=time.monotonic())
+        now = time.monotonic()
+        self._marks.claimed(found, limit=batch, used=marks is not None, took_seconds=now - started, now=now)
         return jobs
 
     async def settle(self, jobs: Sequence[asyncpg.Record], outcome: str = "completed") -> None:

@@ -4,14 +4,16 @@ import asyncio
 import os
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, TypeAlias
 
 import asyncpg
 
 from reactor.database import statements
+from reactor.database.array_types import ARRAY_TYPES
+from reactor.database.handler_connection import HandlerConnection
 from reactor.database.url import Target, address, database, parse
 from reactor.errors import DatabaseUnreachable, ServerUnsupported
 
@@ -19,24 +21,6 @@ OLDEST_SERVER = 15
 NEWEST_TESTED_SERVER = 18
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
-
-
-_ARRAYS = {
-    **{"boolean": (16, 1000), "bytea": (17, 1001), "smallint": (21, 1005), "integer": (23, 1007)},
-    **{"bigint": (20, 1016), "real": (700, 1021), "double precision": (701, 1022), "numeric": (1700, 1231)},
-    **{"character varying": (1043, 1015), "uuid": (2950, 2951), "json": (114, 199), "jsonb": (3802, 3807)},
-    **{"date": (1082, 1182), "timestamp without time zone": (1114, 1115)},
-    **{"timestamp with time zone": (1184, 1185), "interval": (1186, 1187)},
-}
-"""The oids of built-in types and of arrays of them, which are the same on every server."""
-_ARRAY_TYPES = [
-    {
-        **{"oid": array, "ns": "pg_catalog", "name": f"_{element}", "kind": "b", "basetype": None},
-        **{"elemtype": element, "elemdelim": ",", "range_subtype": None, "attrtypoids": None, "attrnames": None},
-        **{"depth": 0, "basetype_name": None, "elemtype_name": name, "range_subtype_name": None},
-    }
-    for name, (element, array) in _ARRAYS.items()
-]
 
 
 class _EngineConnection(asyncpg.Connection):
@@ -55,44 +39,6 @@ class _EngineConnection(asyncpg.Connection):
             return await super()._execute(*args, **options)  # type: ignore[misc]
         async with self.transaction(isolation="read_committed"):
             return await super()._execute(*args, **options)  # type: ignore[misc]
-
-
-class HandlerConnection(asyncpg.Connection):
-    """Sends what belongs to the beginning and the end of a transaction in one message with BEGIN, COMMIT or ROLLBACK:
-    two round trips less for each transaction."""
-
-    __slots__ = ("_added", "_is_clean")
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._added = ""
-        self._is_clean = False
-
-    @contextmanager
-    def adding(self, statements: str) -> Iterator[None]:
-        """The statement without parameters that the block executes is followed by these."""
-        self._added = statements
-        try:
-            yield
-        finally:
-            self._added = ""
-
-    @contextmanager
-    def cleaning_up(self) -> Iterator[None]:
-        """The end of a transaction in the block also undoes what the next user of the connection must not meet:
-        settings, advisory locks, LISTEN. The connection is to be released directly after it."""
-        with self.adding(super().get_reset_query()):
-            yield
-        self._is_clean = True
-
-    def get_reset_query(self) -> str:
-        """Asked for by the pool, at each release."""
-        is_clean, self._is_clean = self._is_clean, False
-        return "" if is_clean else str(super().get_reset_query())
-
-    async def execute(self, query: str, *args: Any, timeout: float | None = None) -> str:
-        status = await super().execute(f"{query}\n{self._added}" if self._added else query, *args, timeout=timeout)
-        return str(status)
 
 
 async def open_connection(url: str, *, name: str, timeout_seconds: float = 10, prepares: bool = True) -> Connection:
@@ -176,7 +122,7 @@ async def connect(
 def _prepare(connection: Connection, target: Target) -> None:
     # asyncpg would ask for the arrays of each statement, with up to six round trips a time and a slow query.
     settings: Any = connection.get_settings()
-    settings.register_data_types(_ARRAY_TYPES)
+    settings.register_data_types(ARRAY_TYPES)
     _notice_a_dead_peer(connection, target.keepalives)
 
 

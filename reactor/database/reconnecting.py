@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection
 from typing import TypeVar
 
+from reactor.database import statements
 from reactor.database.connection import Connection, open_connection
 from reactor.database.failures import TRANSIENT, Failure, classify, had_no_effect, summary
 from reactor.database.retry import Backoff, RetryPolicy
@@ -72,7 +73,7 @@ class ReconnectingConnection:
 
     async def open(self) -> None:
         """Now, and not when it is first needed: by then others may have taken all connections."""
-        await self.retry(_ask_nothing)
+        await self.retry(_ask_the_time)
 
     async def retry(
         self, operation: Callable[[Connection], Awaitable[Answer]], *, unless: Collection[Failure] = ()
@@ -158,5 +159,5 @@ class ReconnectingConnection:
         self._connection = None
 
 
-async def _ask_nothing(connection: Connection) -> None:
-    await connection.execute("select")
+async def _ask_the_time(connection: Connection) -> None:
+    await connection.execute(statements.CLOCK)

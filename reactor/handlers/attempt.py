@@ -17,8 +17,6 @@ from reactor.outcome import Cancelled, Completed, Ending
 
 log = get_logger("reactor.job")
 
-HELD_LATELY_SECONDS = 1.0
-
 
 class Phase(Enum):
     """READY → RUNNING → CLOSING → ENDED. A handler that does not stop is ABANDONED; if it stops after all, CLOSING."""
@@ -45,6 +43,7 @@ class Stop(Enum):
 class Attempt:
     """Handlers see it through their context. A handler that is called again within its attempt gets a new one."""
 
+    held_lately_seconds = 1.0
     __slots__ = (
         "_held_at",
         "_log",
@@ -143,7 +142,7 @@ class Attempt:
     @property
     def was_held_lately(self) -> bool:
         """According to the last answer of the database."""
-        return time.monotonic() - self._held_at < HELD_LATELY_SECONDS
+        return time.monotonic() - self._held_at < self.held_lately_seconds
 
     # Progress
 

@@ -112,11 +112,23 @@ async def test_a_connection_left_open_is_reported(databases: Databases, monkeypa
     left[0].terminate()
 
 
-ARRAYS = {
-    **{"boolean": True, "bytea": b"x", "smallint": 1, "integer": 1, "bigint": 1, "real": 0.5, "double precision": 0.5},
-    **{"numeric": Decimal(1), "varchar": "x", "uuid": UUID(int=1), "json": "{}", "jsonb": "{}"},
-    **{"date": date(2026, 1, 16), "timestamp": datetime(2026, 1, 16), "timestamptz": datetime(2026, 1, 16, tzinfo=UTC)},
-    **{"interval": timedelta(days=1)},
+ARRAYS: dict[str, Any] = {
+    "boolean": True,
+    "bytea": b"x",
+    "smallint": 1,
+    "integer": 1,
+    "bigint": 1,
+    "real": 0.5,
+    "double precision": 0.5,
+    "numeric": Decimal(1),
+    "varchar": "x",
+    "uuid": UUID(int=1),
+    "json": "{}",
+    "jsonb": "{}",
+    "date": date(2026, 1, 16),
+    "timestamp": datetime(2026, 1, 16),
+    "timestamptz": datetime(2026, 1, 16, tzinfo=UTC),
+    "interval": timedelta(days=1),
 }
 
 

@@ -171,7 +171,7 @@ async def test_the_shortest_operations_show_how_far_the_server_is(database: str)
         link.latency_seconds = 0.05
         connection = ReconnectingConnection(url, "victim")
         await connection.open()
-        assert 0.1 <= connection.round_trip_seconds
+        assert connection.round_trip_seconds >= 0.1
         await connection.close()
 
 

@@ -14,6 +14,7 @@ import pytest
 from reactor import Completed, Context, Fail, Job, JobState, Registry, Retry, Skip, Snooze, Step, Summary, SyncContext
 from reactor.database.connection import Connection, connect
 from reactor.errors import ChainInStep, StepInvalid, TransactionInParallel
+from reactor.handlers.attempt import Attempt
 from reactor.lifecycle.claim import claim_one
 from reactor.lifecycle.lease import Worker
 from reactor.lifecycle.steps import Record, StepState, plan_steps, record_steps
@@ -641,7 +642,7 @@ async def test_the_start_of_a_step_is_confirmed_first_if_the_last_answer_is_old(
 ) -> None:
     """F9: a job that was taken a while ago starts no further step, also if no notification has arrived."""
     called: list[str] = []
-    monkeypatch.setattr("reactor.handlers.attempt.HELD_LATELY_SECONDS", 0.0)
+    monkeypatch.setattr(Attempt, "held_lately_seconds", 0.0)
 
     async def act(name: str) -> None:
         called.append(name)

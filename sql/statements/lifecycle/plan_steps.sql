@@ -2,9 +2,9 @@
 -- starts over, unless it is completed. $6: the milliseconds to wait for a lock (NULL: the server's setting). $7: the
 -- job's message (NULL: unchanged). Returns the steps that the job had before, if ($8) they are asked for and there are
 -- any, else one empty row. If the attempt is stale, nothing is written and no row is returned.
--- The job's row is locked: a transaction that takes the job from this attempt at the same moment must wait for this one,
--- or this one for it; reading the row without a lock would let both happen. FOR NO KEY UPDATE and not FOR SHARE, because
--- the row may be written, and two that share a lock can't both raise it.
+-- The job's row is locked: a transaction that takes the job from this attempt at the same moment must wait for this
+-- one, or this one for it; reading the row without a lock would let both happen. FOR NO KEY UPDATE and not FOR SHARE,
+-- because the row may be written, and two that share a lock can't both raise it.
 with lock_timeout as materialized (
     select set_config('lock_timeout', coalesce($6::int::text, current_setting('lock_timeout')), true)
 ), held as materialized (
