@@ -22,6 +22,8 @@ NEWEST_TESTED_SERVER = 18
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
+_NOT_CONNECTED = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError)
+
 
 class _EngineConnection(asyncpg.Connection):
     """All of its transactions are READ COMMITTED. Behind a pooler each statement begins one that says so, because what
@@ -58,7 +60,7 @@ async def open_connection(url: str, *, name: str, timeout_seconds: float = 10, p
             statement_cache_size=100 if prepares else 0,
             connection_class=_EngineConnection,
         )
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
+    except _NOT_CONNECTED as error:
         raise _unreachable(url, error, timeout_seconds) from error
     if connection.get_server_version().major < OLDEST_SERVER:
         version = connection.get_settings().server_version
@@ -89,11 +91,20 @@ async def transaction_timeout(connection: Connection) -> float:
 async def open_pool(
     url: str, *, name: str, size: int, prepares: bool = True, timezone: str | None = None
 ) -> "asyncpg.Pool[asyncpg.Record]":
-    """Connections for handlers' transactions and for requests, opened when they are needed.
+    """Connections for handlers' transactions and for requests, opened when they are needed. Raises DatabaseUnreachable
+    where that fails.
 
     `timezone`: of the times in JSON that the server generates; None: the server's default.
     """
     target = parse(url)
+    timeout_seconds = target.connect_timeout or 60
+
+    async def connect_pooled(*args: Any, **options: Any) -> Connection:
+        try:
+            return await asyncpg.connect(*args, **options)
+        except _NOT_CONNECTED as error:
+            raise _unreachable(url, error, timeout_seconds) from error
+
     return await asyncpg.create_pool(
         target.dsn,
         min_size=0,
@@ -101,9 +112,10 @@ async def open_pool(
         server_settings={"application_name": name} | ({"timezone": timezone} if timezone else {}),
         statement_cache_size=100 if prepares else 0,
         init=partial(_prepare_pooled, target),
-        timeout=target.connect_timeout or 60,
+        timeout=timeout_seconds,
         direct_tls=target.direct_tls,
         connection_class=HandlerConnection,
+        connect=connect_pooled,
     )
 
 

@@ -49,6 +49,8 @@ _REPEATABLE = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 _REFUSED_CLASSES = ("22", "23", "44", "54", "P0")
 """Data, constraints, views' checks, limits, and what a trigger raises."""
 
+_FROM_SERVER = (asyncpg.PostgresError, asyncpg.InternalClientError, DatabaseUnreachable)
+
 # asyncpg raises InterfaceError for a connection that is gone, and for misuse of its API: too many arguments, a second
 # operation on a busy connection, a transaction that has ended. Only the text tells them apart.
 _CLOSED = ("is closed", "is closing", "released back to the pool")
@@ -102,7 +104,7 @@ def server_failure(error: BaseException | None) -> Failure | None:
     error, and the driver what the server said when it ended the session."""
     found = None
     while error is not None and found in (None, Failure.LOST):
-        if isinstance(error, asyncpg.PostgresError | asyncpg.InternalClientError) and is_transient(error):
+        if isinstance(error, _FROM_SERVER) and is_transient(error):
             found = classify(error)
         error = error.__cause__
     return found

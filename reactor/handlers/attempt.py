@@ -7,6 +7,7 @@ from reactor.database.connection import transaction_timeout
 from reactor.database.jsonb import storable
 from reactor.handlers.services import Services
 from reactor.handlers.step_log import StepLog
+from reactor.handlers.transaction import Pool
 from reactor.handlers.unit_of_work import UnitOfWork
 from reactor.handlers.upstream import Upstream, upstream
 from reactor.job import Job, JobState
@@ -54,6 +55,7 @@ class Attempt:
         "reports_message",
         "services",
         "stop_because",
+        "uses_pool",
         "work",
     )
 
@@ -66,6 +68,8 @@ class Attempt:
         """The database says that the job is not this attempt's any more."""
         self.work: UnitOfWork | None = None
         """None until the handler begins a transaction or a step, or chains a job; most handlers never do."""
+        self.uses_pool = False
+        """Then errors of the server may be from there."""
         self.reports_message = False
         self._reports_fraction = False
         self._held_at = 0.0
@@ -92,6 +96,11 @@ class Attempt:
     @property
     def step_log(self) -> StepLog:
         return self.unit_of_work.step_log
+
+    @property
+    def pool(self) -> Pool:
+        self.uses_pool = True
+        return self.services.pool
 
     # Its phase
 

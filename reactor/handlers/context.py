@@ -43,7 +43,7 @@ class Context:
     @property
     def pool(self) -> Pool:
         """One connection for each slot of this process. Work done on one is committed separately from the job."""
-        return self._attempt.services.pool
+        return self._attempt.pool
 
     @property
     def log(self) -> Logger:

@@ -10,6 +10,7 @@ import asyncpg
 from reactor.database.connection import Connection
 from reactor.database.failures import DRIVER_ERRORS, Failure, is_transient, server_failure
 from reactor.database.retry import Backoff, RetryPolicy
+from reactor.errors import DatabaseUnreachable
 from reactor.log import get_logger
 
 log = get_logger(__name__)
@@ -37,7 +38,7 @@ class Transaction:
         while True:
             try:
                 return await cls._try_to_begin(pool, check)
-            except DRIVER_ERRORS as error:
+            except (*DRIVER_ERRORS, DatabaseUnreachable) as error:
                 if not is_transient(error):
                     raise
                 await backoff.pause()

@@ -8,7 +8,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import Any
 
-from reactor.database.failures import Failure
+from reactor.database.failures import Failure, server_failure
 from reactor.database.jsonb import encode
 from reactor.database.retry import RetryPolicy
 from reactor.error_text import describe, first_line
@@ -117,9 +117,7 @@ class Execution:
                 return await self.attempt.committed_state() or End.STALE
             is_for_later = await self._is_for_later(work.undone_by, seconds)
             if is_for_later or call == _CALLS or self.attempt.stop_because is Stop.TIMEOUT:
-                return self._ending(
-                    Released(describe(raised), _RELEASED.pause_after(1 + await self.attempt.releases()))
-                )
+                return self._ending(await self._released(raised))
             self.attempt.log.info("transaction repeated", calls=call, error=first_line(describe(raised)))
             self.attempt = self.attempt.repeat()
         raise AssertionError("unreachable")
@@ -160,6 +158,8 @@ class Execution:
                 attempt.work.note(error)
                 if attempt.work.is_undone:
                     raise
+            if attempt.uses_pool and server_failure(error) is not None:
+                return await self._released(error)
             return self._errored(error)
         if attempt.work is not None and attempt.work.lost_its_transaction:
             return Failed(
@@ -237,6 +237,9 @@ class Execution:
         except Exception as mistake:
             return Failed(f"{describe(error)}\n\nAnd its backoff failed: {describe(mistake)}")
         return Errored(describe(error), delay)
+
+    async def _released(self, error: BaseException) -> Released:
+        return Released(describe(error), _RELEASED.pause_after(1 + await self.attempt.releases()))
 
     async def _call_surrounded(self, context: Context) -> Any:
         raised: BaseException | None = None

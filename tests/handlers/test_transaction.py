@@ -638,6 +638,40 @@ async def test_a_read_only_server_is_not_charged_to_handlers(ledger: Ledger, reg
     assert await ledger.entries() == ["data"]
 
 
+@pytest.mark.parametrize("what", ["read-only", "terminated", "unreachable"])
+async def test_a_failure_of_the_server_in_the_pool_is_released_and_not_charged(
+    ledger: Ledger, registry: Registry, row: Row, what: str
+) -> None:
+    """And not called again in the same attempt: what it did in the pool may be committed."""
+    runs: list[int] = []
+
+    @registry.register("work", max_attempts=1)
+    async def work(job: Job, ctx: Context) -> None:
+        runs.append(job.attempts)
+        if len(runs) > 1:
+            await ctx.pool.execute(WRITE, "data")
+            return
+        match what:
+            case "read-only":
+                await ctx.pool.execute("begin read only; create table refused ()")
+            case "terminated":
+                await ctx.pool.execute("select pg_terminate_backend(pg_backend_pid())")
+            case _:
+                link.refuse()
+                try:
+                    await ctx.pool.execute(WRITE, "refused")
+                finally:
+                    link.heal()
+
+    job_id = await ledger.submit()
+    async with link_for(ledger.url) as (link, url), run(url, registry):
+        await until(partial(has_ended, row, job_id))
+    after = await ledger.row(job_id)
+    assert (after["state"], after["attempts"], runs) == ("completed", 1, [1, 1]), after["error"]
+    assert await ledger.connection.fetchval("select outcome from reactor.attempts") == "released"
+    assert await ledger.entries() == ["data"]
+
+
 TERMINATE = (
     "select pg_terminate_backend(pid) from pg_stat_activity "
     "where application_name like 'reactor handlers%' and datname = current_database()"
