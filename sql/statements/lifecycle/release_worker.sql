@@ -1,6 +1,6 @@
 -- Releases all that the worker $1 holds, and ends the worker, with its last counters $5 (NULL: unknown). Attempts that
 -- had started ($2) end with the outcome $3 and the error $4, the others as if they had not been claimed. Returns the
--- jobs that had started. One statement, because a pod that is shut down has little time, and its server may be far away.
+-- jobs that had started. One statement: a pod that is shut down has little time, and its server may be far away.
 with held as materialized (
     select j.id, j.attempt_id, s.attempt_id is not null as has_started
     from reactor.jobs j left join (select distinct unnest($2::uuid[])) as s (attempt_id) on s.attempt_id = j.attempt_id
