@@ -1,4 +1,4 @@
--- Steps are written through the fence of their job: the writer takes FOR SHARE on the job's row first.
+-- Steps are written through the fence of their job: the writer locks the job's row first.
 create table reactor.steps (
     job_id bigint not null references reactor.jobs on delete cascade,
     name text not null,
