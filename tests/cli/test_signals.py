@@ -1,4 +1,5 @@
-"""Signals of commands that run until they are stopped: `worker`, `up` and `serve` treat them alike, as PID 1 too."""
+"""Signals of commands that run until they are stopped. `worker`, `up` and `serve` treat them alike, as PID 1 too, so each
+signal is tried with one of them."""
 
 import asyncio
 import os
@@ -27,7 +28,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "up": ("up", "--app", "pod_handlers", "--port", "0"),
     "serve": ("serve", "--port", "0"),
 }
-STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 IGNORED = (signal.SIGUSR1, signal.SIGUSR2)
 AS_FIRST_PROCESS = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 
@@ -104,8 +104,10 @@ def start(database: str, tmp_path: Path) -> Iterator[Start]:
     signal.signal(signal.SIGHUP, before)
 
 
-@pytest.mark.parametrize("number", STOP)
-@pytest.mark.parametrize("name", ["up", "serve"])
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("up", signal.SIGTERM), ("up", signal.SIGHUP), ("serve", signal.SIGINT), ("serve", signal.SIGQUIT)],
+)
 async def test_signals_stop_a_command_cleanly(start: Start, connection: Connection, name: str, number: int) -> None:
     """Those that mean nothing to it come first, and are ignored. A pod: tests/guarantees/test_shutdown.py."""
     command = await start(name)
@@ -116,8 +118,10 @@ async def test_signals_stop_a_command_cleanly(start: Start, connection: Connecti
         assert await connection.fetchval("select count(*) from reactor.workers where ended_at is null") == 0
 
 
-@pytest.mark.parametrize("number", STOP)
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("worker", signal.SIGTERM), ("worker", signal.SIGQUIT), ("up", signal.SIGINT), ("serve", signal.SIGHUP)],
+)
 async def test_signals_stop_a_command_that_is_starting(start: Start, name: str, number: int) -> None:
     async with starting(start, name) as command:
         assert await command.stop(*IGNORED, number) == 0, command.log
