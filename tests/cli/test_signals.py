@@ -1,5 +1,4 @@
-"""Signals of commands that run until they are stopped. `worker`, `up` and `serve` treat them alike, as PID 1 too, so each
-signal is tried with one of them."""
+"""Signals of `worker`, `up` and `serve`, as PID 1 too. They share their handling, so one of them tries each signal."""
 
 import asyncio
 import os
