@@ -18,8 +18,11 @@ PG ?=
 # How long `make stress` lasts, and the seed of its choices (unset: a new one)
 SECONDS ?= 300
 SEED ?=
-# Of `make chaos`: SHORT=1 for a few of the faults
+# Of `make chaos` and `make bench`: SHORT=1 for a few of the faults, and to try that the benchmarks run
 SHORT ?=
+
+# The tests start hundreds of processes. Each of them would compile everything that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help venv run test check check-page clients chaos stress bench screenshots format format-page migration lock clean
 .DEFAULT_GOAL := help
@@ -27,12 +30,13 @@ SHORT ?=
 help:
 	@echo 'make run      start PostgreSQL and reactor on this machine; Ctrl-C stops them'
 	@echo 'make test     run the tests against a real PostgreSQL (PG=16 or PG=18: its version; ARGS="-k word": a selection)'
-	@echo 'make check    formatting, lint, types, import rules; the page too, where Node is installed'
+	@echo 'make check    formatting, lint, types (of a user, too), import rules; the page too, where Node is installed'
 	@echo 'make clients  install the client libraries of other languages, and test each of them (CLIENTS=python,node: these)'
 	@echo 'make chaos    crash, freeze, fill, cut off and move servers and pods while jobs run; kill pods 200 times;'
 	@echo '              race 1,000 fan-ins (about 12 minutes; SHORT=1: four of the faults only, 2 minutes)'
 	@echo 'make stress   run everything that the SQL core does at once, and check it against a model (SECONDS=60 SEED=7 PG=15)'
-	@echo 'make bench    measure inserts, claims, drains, streams and growing costs, and write docs/costs.md (about 25 minutes)'
+	@echo 'make bench    measure inserts, claims, drains, streams and growing costs, and write docs/costs.md'
+	@echo '              (about 25 minutes; SHORT=1: only try that they run)'
 	@echo 'make screenshots   create docs/images from a real run (needs Chromium)'
 	@echo 'make format   fix formatting and import order'
 	@echo 'make migration NAME=add_x   create a revision from the changes in sql/schema (without NAME: rewrite 0001)'
@@ -64,6 +68,7 @@ check: venv check-page
 	@$(IN) -m ruff check --quiet .
 	@$(IN) -m mypy
 	@$(IN) -c 'import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())'
+	@REACTOR_TEST_TYPES=1 $(IN) -m pytest -q tests/typing
 
 # The page's tools, where Node is installed; with REACTOR_CHECK_PAGE=required a missing Node is an error.
 NODE := $(shell command -v node 2>/dev/null)
@@ -107,6 +112,9 @@ stress: venv
 	  $(IN) -m pytest tests/stress -s --timeout 3600 $(ARGS)
 
 bench: venv
+ifneq ($(SHORT),)
+	@REACTOR_TEST_BENCH=1 $(IN) -m pytest tests/test_bench.py $(ARGS)
+else
 	@$(IN) bench/inserts.py
 	@$(IN) bench/claims.py
 	@$(IN) bench/pipelines.py
@@ -115,6 +123,7 @@ bench: venv
 	@$(IN) bench/core.py
 	@$(IN) bench/core.py --durable --only lone
 	@$(IN) bench/costs.py --full --write
+endif
 
 screenshots: venv
 	@$(IN) -m tests.page.screenshots

@@ -1,10 +1,18 @@
-"""The benchmarks of drains, of the core and of growing costs run; their results are not checked."""
+"""`make bench SHORT=1`: the benchmarks of drains, of the core and of growing costs run. Results are not checked."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not os.environ.get("REACTOR_TEST_BENCH"), reason="run `make bench SHORT=1`"),
+]
 
 BENCH = Path(__file__).parent.parent / "bench"
 

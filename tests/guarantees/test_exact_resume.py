@@ -14,7 +14,7 @@ from tests.support.stream_client import Watcher
 from tests.support.until import until
 
 WRITERS = 16
-WRITE_SECONDS = 6.0
+WRITE_SECONDS = 3.0
 ANY_JOB = "select id from reactor.jobs where pipeline_id = $1 order by random() limit 1 for update skip locked"
 
 

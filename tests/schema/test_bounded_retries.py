@@ -476,7 +476,7 @@ async def test_a_predecessor_that_ends_while_its_dependant_is_released_is_not_mi
     connection: Connection, worker: Worker, database: str
 ) -> None:
     """One that is suspended needs one that is running, and both transactions write at the same moment."""
-    for round_number in range(20):
+    for round_number in range(8):
         async with connection.transaction():
             running, failed, waits = [j.id for j in await submit_many(connection, [NewJob(job_type="work")] * 3)]
             await connection.execute(

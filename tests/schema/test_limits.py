@@ -723,7 +723,7 @@ class Drill:
 
 @pytest.fixture
 async def drill(database: str) -> AsyncIterator[Drill]:
-    drill = Drill(database, seed=random.randrange(1_000_000), seconds=4)
+    drill = Drill(database, seed=random.randrange(1_000_000), seconds=2.5)
     drill.pods += [await drill.start_pod() for _ in range(8)]
     yield drill
     for loop, task in drill.pods:

@@ -16,6 +16,8 @@ import pytest
 
 from tests.support.package import add_packages, clean_environment, install
 
+pytestmark = pytest.mark.skipif(not os.environ.get("REACTOR_TEST_TYPES"), reason="part of `make check`")
+
 PROJECT = Path(__file__).parent / "project"
 FILES = sorted(PROJECT.glob("*.py"))
 # Playwright's wheel carries a Node.js.
