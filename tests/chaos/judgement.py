@@ -44,6 +44,7 @@ async def judge(
     acknowledged: Collection[UUID] = (),
     *,
     alive: Collection[int] | None = None,
+    bereft: Collection[str] = (),
     excused: Collection[int] = (),
     since: float = 0.0,
 ) -> list[str]:
@@ -51,6 +52,8 @@ async def judge(
 
     `alive`: the worker processes that survived. An attempt may be charged if its process did not: it died with its
     handler, or before the end of the attempt was committed. None: all survived, or must be treated as if they had.
+    `bereft`: the pods that lost a worker process. An attempt of theirs that lost its lease may be charged although it
+    left no trace: its process had claimed the job, and other pods can't know that it had not started it.
     `excused`: jobs that may be charged whatever happened to them.
     `since`: attempts that started before may overlap others.
     """
@@ -60,7 +63,7 @@ async def judge(
         *await _doubled(connection),
         *_at_once(attempts, since),
         *await _early(connection),
-        *await _charged(connection, attempts, alive, excused),
+        *await _charged(connection, attempts, alive, bereft, excused),
     ]
 
 
@@ -137,11 +140,23 @@ async def _early(connection: Connection) -> list[str]:
 
 
 async def _charged(
-    connection: Connection, attempts: Iterable[Attempt], alive: Collection[int] | None, excused: Collection[int]
+    connection: Connection,
+    attempts: Collection[Attempt],
+    alive: Collection[int] | None,
+    bereft: Collection[str],
+    excused: Collection[int],
 ) -> list[str]:
     died: dict[int, int] = defaultdict(int)
     for attempt in attempts:
         died[attempt.job_id] += alive is not None and attempt.pid not in alive
+    unstarted = await connection.fetch(
+        "select job_id from reactor.attempts where outcome = 'lease_lost' and pod = any ($1) "
+        "and attempt_id::text <> all ($2)",
+        list(bereft),
+        [attempt.attempt_id for attempt in attempts],
+    )
+    for row in unstarted:
+        died[row["job_id"]] += 1
     rows = await connection.fetch(
         "select id, job_type, attempts, (select string_agg(a.outcome || ': ' || coalesce(a.error, ''), '; ') "
         "from reactor.attempts a where a.job_id = j.id) as history "

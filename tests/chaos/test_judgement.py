@@ -100,6 +100,25 @@ async def test_the_judgement_finds_a_charge_although_the_process_lives(connectio
 
 
 @pytest.mark.usefixtures("ledger")
+@pytest.mark.parametrize("has_started", [False, True])
+async def test_a_claim_that_a_dead_process_had_not_started_may_be_charged_once(
+    connection: Connection, tmp_path: Path, has_started: bool
+) -> None:
+    job_id = await completed(connection, attempts=2)
+    lost = uuid4()
+    await connection.execute(
+        "insert into reactor.attempts (job_id, attempt_id, number, pod, outcome) values ($1, $2, 1, 'pod-1', $3)",
+        job_id,
+        lost,
+        "lease_lost",
+    )
+    trace = tmp_path / "trace"
+    trace.write_text(line("start", job_id, str(lost), 1) if has_started else "")
+    found = [len(await judge(connection, read_trace(trace), alive=[1], bereft=pods)) for pods in (["pod-1"], ["pod-2"])]
+    assert found == [has_started, 1]
+
+
+@pytest.mark.usefixtures("ledger")
 async def test_the_judgement_finds_a_job_that_started_before_its_time(connection: Connection) -> None:
     job_id = await completed(connection)
     await connection.execute("update reactor.jobs set payload = '{\"delay\": 1}' where id = $1", job_id)

@@ -102,18 +102,23 @@ class World:
             await asyncio.sleep(0.2)
         async with connect(self.url, name="judge") as connection:
             self.count = await connection.fetchval("select count(*) from reactor.jobs")
-            trace = read_trace(self.scratch / "marks")
+            may_die = self.workload.max_attempts > 1
             return await judge(
                 connection,
-                trace,
+                read_trace(self.scratch / "marks"),
                 self.workload.acknowledged,
-                alive=self._workers() if self.workload.max_attempts > 1 else None,
+                alive=self._workers() if may_die else None,
+                bereft=self._bereft_pods() if may_die else (),
                 excused=self.excused,
                 since=self.since,
             )
 
     def _workers(self) -> list[int]:
         return [pid for pod in self.pods if pod.process.poll() is None for pid in pod.workers]
+
+    def _bereft_pods(self) -> list[str]:
+        alive = self._workers()
+        return [pod.name for pod in self.pods if any(e["pid"] not in alive for e in pod.events("worker started"))]
 
     async def stop_submitting(self) -> None:
         if self._producer is not None:

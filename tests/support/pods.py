@@ -26,10 +26,11 @@ class Pod:
         prefix: Sequence[str] = (),
     ) -> None:
         """`prefix`: a command that executes the pod in its place, e.g. in a network namespace."""
+        self.name = f"pod-{number}"
         self.marks_file = folder / "marks"
         self._log_file = folder / f"log-{number}"
         outside = {name: value for name, value in os.environ.items() if not name.startswith("REACTOR_")}
-        inside = {"REACTOR_DATABASE_URL": url, "REACTOR_POD_ID": f"pod-{number}", "POD_MARKS": str(self.marks_file)}
+        inside = {"REACTOR_DATABASE_URL": url, "REACTOR_POD_ID": self.name, "POD_MARKS": str(self.marks_file)}
         with self._log_file.open("w") as log:
             self.process = subprocess.Popen(
                 [*prefix, sys.executable, "-m", "reactor", "worker", "--app", "pod_handlers", *arguments],
