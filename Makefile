@@ -35,7 +35,7 @@ help:
 	@echo 'make chaos    crash, freeze, fill, cut off and move servers and pods while jobs run; kill pods 200 times;'
 	@echo '              race 1,000 fan-ins (about 12 minutes; SHORT=1: four of the faults only, 2 minutes)'
 	@echo 'make stress   run everything that the SQL core does at once, and check it against a model (SECONDS=60 SEED=7 PG=15)'
-	@echo 'make bench    measure inserts, claims, drains, streams and growing costs, and write docs/costs.md'
+	@echo 'make bench    measure inserts, claims, drains, streams, slow links and growing costs, and write docs/costs.md'
 	@echo '              (about 25 minutes; SHORT=1: only try that they run)'
 	@echo 'make screenshots   create docs/images from a real run (needs Chromium)'
 	@echo 'make format   fix formatting and import order'
@@ -120,6 +120,7 @@ else
 	@$(IN) bench/pipelines.py
 	@$(IN) bench/drain.py
 	@$(IN) bench/streams.py
+	@$(IN) bench/latency.py
 	@$(IN) bench/core.py
 	@$(IN) bench/core.py --durable --only lone
 	@$(IN) bench/costs.py --full --write
