@@ -80,7 +80,7 @@ class EndingWriter(BatchWriter[Ending]):
             for ending in filter(is_large, batch):
                 self._put_large(ending)
             batch = [ending for ending in batch if not is_large(ending)]
-        # Apart, because children lock their parents first: in one batch the order of ids would be lost.
+        # Apart, because a batch of completed jobs without children takes a shorter way.
         for part in ([e for e in batch if e.children is None], [e for e in batch if e.children is not None]):
             if part:
                 await self._commit(part, self._settle, self._report)

@@ -58,8 +58,8 @@ async def limit_statements(connection: Connection, seconds: float) -> None:
 
 async def _settle(connection: Connection, endings: Sequence[Ending], lock_wait_ms: int | None) -> dict[int, JobState]:
     in_lock_order = sorted(endings, key=_job_id)
-    parents = [ending for ending in in_lock_order if ending.children]
-    created = await _chain(connection, parents) if parents else {}
+    has_children = any(ending.children for ending in in_lock_order)
+    created = await _chain(connection, in_lock_order) if has_children else {}
     rows = [_row(ending.outcome) for ending in in_lock_order]
     records = await connection.fetch(
         statements.SETTLE,
@@ -113,13 +113,13 @@ def _delay(seconds: float) -> float:
     return min(max(seconds, 0.0), _LONGEST_DELAY_SECONDS) if seconds == seconds else 0.0
 
 
-async def _chain(connection: Connection, parents: Sequence[Ending]) -> dict[int, int]:
-    """How many children each job got."""
+async def _chain(connection: Connection, in_lock_order: Sequence[Ending]) -> dict[int, int]:
+    """How many children each job got that has some. Locks the other jobs too, which the settle would lock later."""
     records = await connection.fetch(
         statements.CHAIN,
-        [parent.job_id for parent in parents],
-        [parent.attempt_id for parent in parents],
-        [parent.children for parent in parents],
+        [ending.job_id for ending in in_lock_order],
+        [ending.attempt_id for ending in in_lock_order],
+        [ending.children for ending in in_lock_order],
     )
     for record in records:
         if record["busy"]:

@@ -114,3 +114,22 @@ async def test_a_cancel_waits_for_a_job_that_was_claimed_meanwhile_without_locks
             await until(lambda: connection.fetchval(waits_for_pod, *pids))
             await pod.execute(lock, dependant)
         assert {row["id"] for row in await cancel} == {first, dependant, late}
+
+
+async def test_the_end_of_a_batch_with_children_locks_all_its_jobs_by_id(
+    connection: Connection, worker: Worker, database: str
+) -> None:
+    """Only the younger job has children, which are created before the jobs are settled."""
+    made = await submit_many(connection, [NewJob(job_type="work")] * 2)
+    jobs = [job for one in made if (job := await claim_one(connection, worker, one.id))]
+    older, younger = sorted(job.id for job in jobs)
+    children = {younger: '[{"job_type": "work"}]'}
+    endings = [Ending(job.id, job.attempt_id, Completed(), children.get(job.id)) for job in jobs]
+    await in_turn(
+        database,
+        younger,
+        lambda pod: settle(pod, endings),
+        lambda operator: operator.fetch(statements.CANCEL, [older, younger], "not needed"),
+    )
+    rows = await connection.fetch("select state, children from reactor.jobs where id = any ($1)", [older, younger])
+    assert sorted(map(tuple, rows)) == [("completed", 0), ("completed", 1)]

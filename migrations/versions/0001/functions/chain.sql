@@ -1,7 +1,8 @@
 -- Creates the children of running attempts, in the pipelines of their parents unless they name another. Returns, for
 -- the attempts that still hold their jobs, the number of children created and the jobs whose exclusive scopes refused
--- others. The lock lasts until the caller's transaction has settled the parents too.
--- Lock order: rows of running jobs, by id.
+-- others. The lock lasts until the caller's transaction has settled the attempts too.
+-- Lock order: rows of running jobs, by id. Attempts that are settled in the same transaction and have no children are
+-- locked with the others, or the settle would lock them later: their entries in `children` are NULL.
 create or replace function reactor.chain(parents bigint[], attempts uuid[], children jsonb[])
     returns table (id bigint, created int, busy bigint[])
 language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -23,6 +24,7 @@ begin
         join reactor.jobs j on j.id = u.id and j.attempt_id = u.attempt_id and j.state = 'running'
         order by j.id for no key update of j
     loop
+        continue when parent.children is null;
         id := parent.id;
         select count(*) filter (where p.outcome = 'created'), array_agg(p.id) filter (where p.outcome = 'busy')
         into created, busy
