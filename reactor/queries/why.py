@@ -108,7 +108,7 @@ def _dependencies(row: asyncpg.Record) -> Reason:
     if row["is_being_retried"]:
         return Reason(
             Code.RETRYING,
-            "It is retried together with many other jobs, and starts when all of them can. The pods continue with it.",
+            "It is retried together with other jobs, and starts when all of them can. The pods continue with it.",
         )
     if count == 0:
         return Reason(

@@ -286,7 +286,10 @@ async def test_a_retry_concurrent_with_another_dependencys_end_loses_no_dependan
                 operator.fetch(statements.RETRY, [ids["a"]]),
                 settle(connection, [Ending(job.id, job.attempt_id, outcome)]),
             )
+            # The retry leaves to the pods what the end of b has locked at that moment.
+            await until(lambda: connection.fetchval("select next_in_seconds is null from reactor.resolve_more(10)"))
             await end(connection, worker, ids["a"])
+            await until(lambda: connection.fetchval("select next_in_seconds is null from reactor.resolve_more(10)"))
             assert (await states(connection, ids))["c"] == ("cancelled" if round_number % 2 else "pending")
             await connection.execute("update reactor.jobs set state = 'completed' where state = 'pending'")
     assert await connection.fetch(statements.REPAIR_WAITING, 10) == []

@@ -133,3 +133,27 @@ async def test_the_end_of_a_batch_with_children_locks_all_its_jobs_by_id(
     )
     rows = await connection.fetch("select state, children from reactor.jobs where id = any ($1)", [older, younger])
     assert sorted(map(tuple, rows)) == [("completed", 0), ("completed", 1)]
+
+
+async def test_two_retries_that_lock_the_same_jobs_as_named_ones_and_as_predecessors_take_turns(
+    connection: Connection, worker: Worker, database: str
+) -> None:
+    """The older job depends on the younger one."""
+    async with connection.transaction():
+        older, younger, failed = [job.id for job in await submit_many(connection, [NewJob(job_type="work")] * 3)]
+        await connection.executemany(
+            "insert into reactor.dependencies (job_id, depends_on) values ($1, $2)",
+            [(older, younger), (older, failed)],
+        )
+    job = await claim_one(connection, worker, failed)
+    assert job
+    await settle(connection, [Ending(job.id, job.attempt_id, Failed("x"))])
+    await connection.fetch(statements.CANCEL, [younger], "not needed")
+    await in_turn(
+        database,
+        older,
+        lambda operator: operator.fetch(statements.RETRY, [older, younger]),
+        lambda operator: operator.fetch(statements.RETRY, [older]),
+    )
+    left = await connection.fetch("select id, state from reactor.jobs order by id")
+    assert [row["state"] for row in left] == ["cancelled", "pending", "failed"]
