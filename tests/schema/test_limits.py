@@ -320,16 +320,57 @@ async def test_jobs_that_ran_under_an_exception_count_when_it_is_removed(
     assert await claim(connection, worker, 5) == []
 
 
-async def test_a_claim_that_was_under_way_when_a_rate_was_created_uses_up_no_more_than_its_burst(
-    connection: Connection,
-) -> None:
-    """It has chosen its jobs without the rate, and may be of any size: others must not wait for all of them."""
+async def test_a_claim_that_was_under_way_when_a_rate_was_created_does_not_pay_for_it(connection: Connection) -> None:
+    """It has chosen its jobs without the rate, and may be of any size: others must not wait for all of them. Nor has it
+    the lock under which claims write the row of that rate."""
     await insert_many(connection, 10)
     await limit(connection, job_type="work", rate=1, period=timedelta(hours=1), burst=3)
+    charge = "select reactor.charge_limits(array(select id from reactor.jobs), $1)"
+    await connection.execute(charge, [])
+    assert await connection.fetchval("select count(*) from reactor.rates") == 0
     for _ in range(2):
-        await connection.execute("select reactor.charge_limits(array(select id from reactor.jobs))")
+        await connection.execute(charge, await locks(connection, ("", "work")))
         ahead = await connection.fetchval("select paid_until - clock_timestamp() from reactor.rates")
         assert timedelta(hours=2.9) < ahead <= timedelta(hours=3)
+
+
+async def locks(connection: Connection, *kinds: tuple[str, str]) -> list[int]:
+    """Of kinds and limits."""
+    return [await connection.fetchval("select reactor.limit_bucket($1, $2)", *kind) for kind in kinds]
+
+
+async def test_a_changed_rate_starts_anew_and_one_with_another_number_of_running_jobs_goes_on(
+    connection: Connection, worker: Worker
+) -> None:
+    await limit(connection, job_type="work", rate=1, burst=1, period=timedelta(hours=1), max_running=9)
+    await insert_many(connection, 9)
+    assert len(await claim(connection, worker, 5)) == 1
+    await connection.execute("update reactor.limits set max_running = 8")
+    assert await claim(connection, worker, 5) == []
+    await connection.execute("update reactor.limits set burst = 2, rate = 2")
+    assert len(await claim(connection, worker, 5)) == 2
+    assert await claim(connection, worker, 5) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "update reactor.limits set rate = 7, burst = 7",
+        "delete from reactor.limits",
+        "insert into reactor.limits (job_type, lane) values ('work', 'a')",
+    ],
+)
+async def test_a_claim_does_not_wait_for_the_transaction_of_an_operator_who_changes_a_rate(
+    connection: Connection, connections: list[Connection], worker: Worker, change: str
+) -> None:
+    await limit(connection, job_type="work", lane="*", rate=4, burst=2, period=timedelta(minutes=1))
+    await insert_many(connection, 4, lane="a")
+    assert len(await claim(connection, worker, 1)) == 1
+    async with connections[0].transaction():
+        await connections[0].execute(change)
+        async with asyncio.timeout(20):
+            assert len(await claim(connection, worker, 5)) == 1
+    assert len(await claim(connection, worker, 5)) > 0
 
 
 async def test_a_changed_exception_leaves_the_rates_of_other_lanes(connection: Connection, worker: Worker) -> None:
@@ -383,6 +424,29 @@ async def test_a_claim_does_not_wait_for_one_that_opens_the_lines_of_a_removed_l
         assert jobs == []
         assert opens_in is not None
     assert len(await claim(connection, b, 1)) == 1
+
+
+async def test_a_claim_waits_for_no_line_that_it_opens_for_another_kind(
+    connection: Connection, connections: list[Connection]
+) -> None:
+    """Claims of that kind which began before the limit was created don't know the lock of the limit."""
+    await connection.execute(
+        "insert into reactor.lines select q, 'work', 'l', 0, now(), 'infinity' from unnest(array['a', 'b']) q"
+    )
+    await connection.execute("insert into reactor.departures values ('', 'work', 'l')")
+    other, take = connections[0], "select reactor.take_news('{b}', '{work}', $1)"
+    departures = "select queue from reactor.departures order by queue"
+    assert await connection.fetchval(take, await locks(connection, ("b", "work"))) is False
+    assert [row["queue"] for row in await connection.fetch(departures)] == [""]
+    async with other.transaction():
+        await other.execute("select from reactor.lines where queue = 'a' for update")
+        async with asyncio.timeout(20):
+            assert await connection.fetchval(take, await locks(connection, ("b", "work"), ("", "work"))) is True
+        assert await connection.fetchval("select array_agg(queue) from reactor.lines where opens_at is null") == ["b"]
+        assert [row["queue"] for row in await connection.fetch(departures)] == ["a"]
+    take = "select reactor.take_news('{a}', '{work}', $1)"
+    assert await connection.fetchval(take, await locks(connection, ("a", "work"))) is False
+    assert await connection.fetchval("select count(*) from reactor.lines where opens_at is null") == 2
 
 
 async def test_a_limit_of_zero_stops_its_jobs_and_no_others(connection: Connection, worker: Worker) -> None:
@@ -602,7 +666,7 @@ async def test_a_producer_can_not_change_limits(connection: Connection) -> None:
             "insert into reactor.limits (queue, max_running) values ('default', 0)",
             "delete from reactor.arrivals",
             "update reactor.limit_locks set bucket = 1",
-            "select reactor.charge_limits(array[1])",
+            "select reactor.charge_limits(array[1], '{}')",
         ):
             with pytest.raises(asyncpg.InsufficientPrivilegeError):
                 async with connection.transaction():

@@ -101,9 +101,9 @@ NO_RATES = Breakage(
     "no start is charged to a rate",
     "charge_limits",
     """
-    create or replace function reactor.charge_limits(ids bigint[]) returns bigint[] language plpgsql as $$
+    create or replace function reactor.charge_limits(ids bigint[], locked int[]) returns bigint[] language plpgsql as $$
     declare
-        counted bigint[] := original.charge_limits(ids);
+        counted bigint[] := original.charge_limits(ids, locked);
     begin
         delete from reactor.rates;
         return counted;

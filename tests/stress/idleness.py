@@ -23,8 +23,8 @@ with held as materialized (
 ), line as materialized (
     select distinct j.queue, j.job_type, j.lane from reactor.jobs j where j.state = 'pending' and j.job_type is not null
 ), rule as materialized (
-    select l.queue, l.job_type, l.lane, r.max_running, r.burst, r.every, r.queue as of_queue, r.job_type as of_type,
-        r.lane <> '' as is_of_lane
+    select l.queue, l.job_type, l.lane, r.max_running, r.burst, r.every, r.paced_at, r.queue as of_queue,
+        r.job_type as of_type, r.lane <> '' as is_of_lane
     from line l
     join reactor.limit_rules r on r.queue in ('', l.queue) and r.job_type in ('', l.job_type)
         and (r.lane = '' or r.lane = l.lane or r.lane = '*' and l.lane is not null and not exists (
@@ -37,7 +37,7 @@ with held as materialized (
 )"""
 CLAIMABLE = f"""{LINES}, used_up as materialized (
     select distinct r.queue, r.job_type, r.lane from rule r
-    join reactor.rates s on s.queue = r.of_queue and s.job_type = r.of_type
+    join reactor.rates s on s.queue = r.of_queue and s.job_type = r.of_type and s.paced_at = r.paced_at
         and s.lane = case when r.is_of_lane then r.lane else '' end
     where s.paid_until > clock_timestamp() + (r.burst - 1) * r.every
 ), leader as materialized (

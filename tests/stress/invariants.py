@@ -30,7 +30,8 @@ cross join lateral (
                 where p.lane = l.lane and r.queue in ('', p.queue) and r.job_type in ('', p.job_type))
             then 'infinity'
             else (select s.paid_until - (r.burst - 1) * r.every from reactor.rates s
-                where s.queue = r.queue and s.job_type = r.job_type and s.lane = l.lane) end
+                where s.queue = r.queue and s.job_type = r.job_type and s.lane = l.lane
+                    and s.paced_at = r.paced_at) end
         from reactor.limit_rules r
         where r.queue in ('', l.queue) and r.job_type in ('', l.job_type)
             and (r.lane = l.lane or r.lane = '*' and not exists (
@@ -164,6 +165,7 @@ INVARIANTS = (
         "a rate is paid further ahead than its burst",
         "select s.queue, s.job_type, s.lane, s.paid_until - clock_timestamp() as ahead, r.burst, r.every"
         " from reactor.rates s join reactor.limit_rules r on r.queue = s.queue and r.job_type = s.job_type"
+        " and r.paced_at = s.paced_at"
         " and (r.lane = s.lane or r.lane = '*' and s.lane <> '' and not exists (select from reactor.limits e"
         "  where e.queue = r.queue and e.job_type = r.job_type and e.lane = s.lane))"
         " where s.paid_until > clock_timestamp() + r.burst * r.every + interval '1 millisecond'",

@@ -27,10 +27,17 @@ begin
     select count(*) filter (where reactor.leave_places(array[p.job_id])) into freed
     from reactor.places p
     where not exists (select from reactor.jobs j where j.id = p.job_id and j.worker_id is not null);
-    delete from reactor.rates r where r.paid_until < clock_timestamp() - interval '1 minute';
-    delete from reactor.lines l
-    where l.lane = '' and l.turn < clock_timestamp() - interval '1 minute' and not exists (
-        select from reactor.lines o where o.queue = l.queue and o.job_type = l.job_type and o.lane > '');
+    -- Claims write these rows, too.
+    delete from reactor.rates d using (
+        select r.queue, r.job_type, r.lane from reactor.rates r
+        where r.paid_until < clock_timestamp() - interval '1 minute' for update skip locked) r
+    where d.queue = r.queue and d.job_type = r.job_type and d.lane = r.lane;
+    delete from reactor.lines d using (
+        select l.queue, l.job_type from reactor.lines l
+        where l.lane = '' and l.turn < clock_timestamp() - interval '1 minute' and not exists (
+            select from reactor.lines o where o.queue = l.queue and o.job_type = l.job_type and o.lane > '')
+        for update skip locked) l
+    where d.queue = l.queue and d.job_type = l.job_type and d.lane = '';
     if announced > 0 or freed > 0 then
         perform reactor.notify_jobs();
     end if;

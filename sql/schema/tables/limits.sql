@@ -13,6 +13,7 @@ create table reactor.limits (
     burst int constraint burst_is_positive check (burst > 0),
     declared jsonb,
     seen_at timestamptz,
+    paced_at timestamptz not null default clock_timestamp(),
     primary key (queue, job_type, lane),
     constraint queue_is_valid check (queue = '' or reactor.check_name(queue)),
     constraint job_type_is_valid check (job_type = '' or reactor.check_name(job_type)),
@@ -32,6 +33,7 @@ comment on column reactor.limits.burst is
 comment on column reactor.limits.declared is
     'engine only: the values that the code declared last; different values were set by an operator';
 comment on column reactor.limits.seen_at is 'engine only: when a claim first saw these values';
+comment on column reactor.limits.paced_at is 'engine only: when rate, period or burst were set';
 
 -- Rows and not advisory locks, as for scopes: a queue and job type belongs to one of them by its hash.
 create table reactor.limit_locks (
@@ -93,11 +95,13 @@ create index places_queue on reactor.places (queue, job_type, lane);
 create index places_type on reactor.places (job_type, lane);
 
 -- The state of rates, by the generic cell rate algorithm: each start moves paid_until by the period divided by the
--- rate, and may not be more than burst of these ahead of the time. A row in the past has no meaning.
+-- rate, and may not be more than burst of these ahead of the time. A row in the past has no meaning, nor has one of
+-- other values of the limit, which had another paced_at: whoever changes a limit writes no row that claims write too.
 create table reactor.rates (
     queue text not null,
     job_type text not null,
     lane text not null,
+    paced_at timestamptz not null,
     paid_until timestamptz not null,
     primary key (queue, job_type, lane)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);

@@ -349,6 +349,8 @@ declare
     pod text;
     job record;
     taken bigint[];
+    is_locked boolean[];
+    locked int[] := '{}';
 begin
     select w.pod into pod from reactor.workers w
     where w.id = claim_job.worker_id and w.ended_at is null and w.lease_until > clock_timestamp()
@@ -366,7 +368,9 @@ begin
         return;
     end if;
     if exists (select from reactor.limits) then
-        if not (reactor.lock_limits(array[job.queue], array[job.job_type]))[1] then
+        select l.is_locked, l.locked into is_locked, locked
+        from reactor.lock_limits(array[job.queue], array[job.job_type]) l;
+        if not is_locked[1] then
             return;
         end if;
         perform reactor.count_running(array[job.queue], array[job.job_type]);
@@ -380,7 +384,7 @@ begin
     select t.taken into taken
     from reactor.take_scopes(array[job.id], array[job.scope], 1, in_order => false) t;
     return query select * from reactor.start_attempts(taken, claim_job.worker_id, pod, array[job.job_type],
-        array[claim_job.quota], substring(uuid_send(gen_random_uuid()) for 9), reactor.charge_limits(taken));
+        array[claim_job.quota], substring(uuid_send(gen_random_uuid()) for 9), reactor.charge_limits(taken, locked));
 end
 $$;
 comment on function reactor.claim_job is 'Claims one job for a live worker, if it can run now.';

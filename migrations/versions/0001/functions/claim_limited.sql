@@ -15,6 +15,8 @@ declare
     kind_is_plain boolean[];
     kind_is_open boolean[];
     kind_is_locked boolean[];
+    locked int[] := '{}';  -- locks of kinds and limits
+    locked_now int[];
     ours_queue text[];  -- the locked ones
     ours_type text[];
     -- Lines: those of lanes, and one for the jobs of each kind that have no lane.
@@ -69,7 +71,9 @@ begin
         select array_agg(k.queue), array_agg(k.job_type) into ours_queue, ours_type
         from unnest(kind_queue, kind_type, kind_is_plain) k (queue, job_type, is_plain) where not k.is_plain;
         if ours_queue is not null then
-            kind_is_locked := reactor.lock_limits(ours_queue, ours_type);
+            select l.is_locked, l.locked into kind_is_locked, locked_now
+            from reactor.lock_limits(ours_queue, ours_type) l;
+            locked := locked || locked_now;
             -- Another claim has the locks, for a millisecond or two. If there is nothing else to do, look again soon:
             -- it may have taken everything by then.
             if true <> all (kind_is_locked) and true <> all (kind_is_plain) and round <= 3 then
@@ -82,7 +86,7 @@ begin
             from unnest(ours_queue, ours_type, kind_is_locked) k (queue, job_type, is_locked) where k.is_locked;
             -- From here on, new statements see what was committed before the locks.
             -- Not `... or opened_others`: a plan for the value true contains no call.
-            if reactor.take_news(ours_queue, ours_type) then
+            if reactor.take_news(ours_queue, ours_type, locked) then
                 opened_others := true;
             end if;
             if exists (select from unnest(ours_queue, ours_type) k (queue, job_type)
@@ -209,7 +213,7 @@ begin
                 end if;
                 skipped := skipped || ids;
                 return query select * from reactor.start_attempts(taken, claim_limited.worker_id, pod, types, quotas,
-                    random_part, reactor.charge_limits(taken));
+                    random_part, reactor.charge_limits(taken, locked));
                 remaining := remaining - cardinality(taken);
                 slots := array(
                     select s.n - (

@@ -304,7 +304,8 @@ begin
 end
 $$;
 
--- Releases or cancels those of these jobs whose predecessors have ended. The caller has called lock_predecessors.
+-- Releases or cancels those of these jobs whose predecessors have ended. No other transaction ends one meanwhile without
+-- waiting for the caller, or leaving the edge in reactor.unresolved.
 create or replace function reactor.resolve_ended(ids bigint[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare

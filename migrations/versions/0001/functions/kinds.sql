@@ -139,7 +139,7 @@ begin
                         where p.queue = l.queue and p.job_type = l.job_type) end
                 or l.rate is not null and exists (
                     select from reactor.rates s
-                    where s.queue = l.queue and s.job_type = l.job_type and s.lane = ''
+                    where s.queue = l.queue and s.job_type = l.job_type and s.lane = '' and s.paced_at = l.paced_at
                         and s.paid_until > clock_timestamp() + (l.burst - 1) * l.every)) as is_full
             from reactor.limit_rules l
             where l.queue in ('', r.queue) and l.job_type in ('', r.job_type) and l.lane = '') l

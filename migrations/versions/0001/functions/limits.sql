@@ -15,7 +15,7 @@ language sql immutable parallel safe return hashtext(queue || chr(31) || job_typ
 create or replace view reactor.limit_rules as
 select l.queue, l.job_type, l.lane, l.max_running, l.rate, l.period / l.rate as every,
     coalesce(l.burst, least(l.rate, greatest(2, ceil(l.rate * 0.1 / extract(epoch from l.period)))::int)) as burst,
-    l.seen_at is null or l.seen_at > clock_timestamp() - interval '10 seconds' as is_new
+    l.seen_at is null or l.seen_at > clock_timestamp() - interval '10 seconds' as is_new, l.paced_at
 from reactor.limits l;
 comment on view reactor.limit_rules is 'The limits, with the defaults of their columns.';
 
@@ -23,10 +23,10 @@ comment on view reactor.limit_rules is 'The limits, with the defaults of their c
 -- inlines it.)
 create or replace function reactor.limits_of(of_queue text, of_type text, of_lane text)
     returns table (queue text, job_type text, lane text, max_running int, rate int, every interval, burst int,
-        is_new boolean)
+        is_new boolean, paced_at timestamptz)
 language sql stable as $$
     select l.queue, l.job_type, case l.lane when '' then '' else $3 end, l.max_running, l.rate, l.every, l.burst,
-        l.is_new
+        l.is_new, l.paced_at
     from reactor.limit_rules l
     where l.queue in ('', $1) and l.job_type in ('', $2)
         and (l.lane = '' or l.lane = $3 or l.lane = '*' and $3 is not null and not exists (
@@ -75,19 +75,19 @@ begin
             order by r.lane = '*' limit 1
         ) l
         left join reactor.rates s on l.rate is not null
-            and s.queue = b.queue and s.job_type = b.job_type and s.lane = b.lane;
+            and s.queue = b.queue and s.job_type = b.job_type and s.lane = b.lane and s.paced_at = l.paced_at;
 end
 $$;
 comment on function reactor.room is 'How many more jobs limits allow, and when the next one may start.';
 
--- Tries to lock kinds, with all limits that apply to them. Returns for each whether it is locked.
-create or replace function reactor.lock_limits(queues text[], types text[]) returns boolean[]
+-- Tries to lock kinds, with all limits that apply to them. Returns for each whether it is locked, and the locks.
+create or replace function reactor.lock_limits(
+    queues text[], types text[], out is_locked boolean[], out locked int[])
 language plpgsql set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan
     set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     kinds bigint[];
     buckets int[];
-    locked int[];
 begin
     select array_agg(b.n), array_agg(b.bucket) into kinds, buckets
     from (
@@ -107,18 +107,19 @@ begin
     locked := array(
         select l.bucket from reactor.limit_locks l where l.bucket = any (buckets)
         order by l.bucket for no key update skip locked);
-    return array(
+    is_locked := array(
         select not exists (
             select from unnest(kinds, buckets) b (n, bucket) where b.n = k.n and b.bucket <> all (locked))
         from generate_subscripts(queues, 1) k (n) order by k.n);
 end
 $$;
 comment on function reactor.lock_limits is
-    'Tries to lock kinds and their limits until the end of the transaction; returns for each whether it is locked.';
+    'Tries to lock kinds and their limits until the end of the transaction; returns what is locked.';
 
--- Before these jobs start, in a transaction that has locked their kinds: takes places and pays rates. Returns the jobs
--- that have a place.
-create or replace function reactor.charge_limits(ids bigint[]) returns bigint[]
+-- Before these jobs start, in a transaction that has locked their kinds: takes places, and pays the rates whose locks it
+-- has. (It has chosen its jobs without any other, which was created meanwhile: claims that know it write its row.)
+-- Returns the jobs that have a place.
+create or replace function reactor.charge_limits(ids bigint[], locked int[]) returns bigint[]
 language plpgsql set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan
     set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 #variable_conflict use_column
@@ -136,17 +137,18 @@ begin
         returning p.job_id
     )
     select array_agg(p.job_id) into counted from placed p;
-    -- Not further ahead than the burst: a claim that was under way when the limit was created may start any number.
-    insert into reactor.rates (queue, job_type, lane, paid_until)
-    select c.queue, c.job_type, c.lane, now_at + least(
+    -- Not further ahead than the burst: the rate may have been lowered since the jobs were chosen.
+    insert into reactor.rates (queue, job_type, lane, paced_at, paid_until)
+    select c.queue, c.job_type, c.lane, c.paced_at, now_at + least(
         c.burst * c.every, c.n * c.every + greatest(interval '0', s.paid_until - now_at))
     from (
-        select l.queue, l.job_type, l.lane, l.every, l.burst, count(*) as n
+        select l.queue, l.job_type, l.lane, l.paced_at, l.every, l.burst, count(*) as n
         from reactor.jobs j cross join lateral reactor.limits_of(j.queue, j.job_type, j.lane) l
-        where j.id = any (ids) and l.rate is not null
-        group by l.queue, l.job_type, l.lane, l.every, l.burst) c
-    left join reactor.rates s on s.queue = c.queue and s.job_type = c.job_type and s.lane = c.lane
-    on conflict (queue, job_type, lane) do update set paid_until = excluded.paid_until;
+        where j.id = any (ids) and l.rate is not null and reactor.limit_bucket(l.queue, l.job_type) = any (locked)
+        group by l.queue, l.job_type, l.lane, l.paced_at, l.every, l.burst) c
+    left join reactor.rates s
+        on s.queue = c.queue and s.job_type = c.job_type and s.lane = c.lane and s.paced_at = c.paced_at
+    on conflict (queue, job_type, lane) do update set paced_at = excluded.paced_at, paid_until = excluded.paid_until;
     return coalesce(counted, '{}');
 end
 $$;
@@ -228,6 +230,11 @@ create or replace function reactor.before_limit_changed() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     new.seen_at := null;
+    if (new.queue, new.job_type, new.lane, new.rate, new.period, new.burst)
+        is distinct from (old.queue, old.job_type, old.lane, old.rate, old.period, old.burst)
+    then
+        new.paced_at := clock_timestamp();
+    end if;
     return new;
 end
 $$;
@@ -244,14 +251,6 @@ declare
 begin
     if tg_op <> 'INSERT' or is_exception then
         insert into reactor.departures (queue, job_type, lane) values (was.queue, was.job_type, '*');
-        delete from reactor.rates r
-        where r.queue = was.queue and r.job_type = was.job_type
-            and case was.lane when '*' then r.lane <> '' and not exists (
-                    select from reactor.limits e
-                    where e.queue = r.queue and e.job_type = r.job_type and e.lane = r.lane)
-                else r.lane = was.lane end
-            and (tg_op <> 'UPDATE' or is_moved
-                or (new.rate, new.period, new.burst) is distinct from (old.rate, old.period, old.burst));
     end if;
     if is_exception and (tg_op = 'DELETE' or is_moved) then
         update reactor.limits l set seen_at = null

@@ -8,8 +8,11 @@
 -- news of what is committed later are taken by a later claim, under the same lock.
 
 -- Takes the news about these kinds, which the caller has locked: inserts lines, and opens those that may be served
--- again. Returns whether lines of other kinds were opened.
-create or replace function reactor.take_news(queues text[], types text[], taken int default 2000) returns boolean
+-- again. News of limits on other kinds, too, are taken if the limit's lock is among `locked`; a claim that knew that
+-- limit only later than this one may be writing the lines of another kind, and those are not waited for. Returns whether
+-- there is something to do for claims of other kinds.
+create or replace function reactor.take_news(queues text[], types text[], locked int[], taken int default 2000)
+    returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan
     set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 #variable_conflict use_column
@@ -31,6 +34,7 @@ begin
             delete from reactor.departures d where d.ctid = any (array(
                 select n.ctid from unnest(queues, types) k (queue, job_type)
                 join reactor.departures n on n.queue in ('', k.queue) and n.job_type in ('', k.job_type)
+                where reactor.limit_bucket(n.queue, n.job_type) = any (locked)
                 limit take_news.taken))
             returning d.queue, d.job_type, d.lane
         ), closed as materialized (
@@ -45,17 +49,29 @@ begin
             join reactor.lines l on d.queue in ('', l.queue) and d.job_type in ('', l.job_type)
                 and l.lane <> '' and l.opens_at is not null
             where d.lane = '*'
-            order by 1, 2, 3, 4
+        ), ours as materialized (
+            select l.queue, l.job_type, l.lane, l.priority
+            from closed c
+            join reactor.lines l
+                on l.queue = c.queue and l.job_type = c.job_type and l.lane = c.lane and l.priority = c.priority
+            for no key update of l skip locked
         ), opened as (
             update reactor.lines l set opens_at = null
-            from closed c
-            where l.queue = c.queue and l.job_type = c.job_type and l.lane = c.lane and l.priority = c.priority
+            from ours o
+            where l.queue = o.queue and l.job_type = o.job_type and l.lane = o.lane and l.priority = o.priority
             returning l.queue, l.job_type
+        ), put_off as (
+            insert into reactor.departures (queue, job_type, lane)
+            select c.queue, c.job_type, c.lane from closed c
+            except
+            select o.queue, o.job_type, o.lane from ours o
+            returning queue
         )
-        select bool_or(not exists (
-            select from unnest(queues, types) k (queue, job_type)
-            where k.queue = o.queue and k.job_type = o.job_type))
-        into opened_others from opened o;
+        select exists (select from put_off) or exists (
+            select from opened o where not exists (
+                select from unnest(queues, types) k (queue, job_type)
+                where k.queue = o.queue and k.job_type = o.job_type))
+        into opened_others;
     end if;
 
     update reactor.lines l set opens_at = null

@@ -12,8 +12,9 @@
 --
 -- So at each moment a job has not started over yet and is as it was, or it is unfinished, and so is its pipeline.
 --
--- Locks: the first transaction waits for what the jobs depend on, and then for the jobs by id, in one statement. All
--- else waits for nothing: what another transaction has locked is put off.
+-- Locks: the first transaction waits for the named jobs, in one statement. All else waits for nothing: what another
+-- transaction has locked is put off, dependants and predecessors of the first transaction included. Two retries that
+-- meet at the same jobs would otherwise lock them in different orders, one as its own jobs and one as predecessors.
 
 -- What is left of the ends of these jobs, which the caller has locked, must not happen any more. A transaction that is
 -- doing it holds one of these rows and may add others, which only the next statement sees.
@@ -76,7 +77,11 @@ language plpgsql set search_path = pg_catalog, pg_temp set jit = off set enable_
 begin
     put_off := '{}';
     if is_first then
-        perform from reactor.jobs j where j.id = any (ids) order by j.id for no key update;
+        -- A running one may be about to end. Running jobs come first, because a settle locks them before any others.
+        ids := array(
+            select j.id from reactor.jobs j
+            where j.id = any (ids) and j.state in ('running', 'completed', 'partial', 'failed', 'cancelled')
+            order by j.state <> 'running', j.id for no key update);
     else
         with ours as materialized (
             select j.id from reactor.jobs j where j.id = any (ids) order by j.id for no key update skip locked
@@ -188,20 +193,20 @@ $$;
 
 -- Sets the states of suspended jobs. In the first transaction of a retry no other transaction knows that they are
 -- waiting, so all that they depend on is locked. Later the end of a predecessor waits for the job's own lock.
--- `put_off`: jobs that other transactions have locked.
+-- `put_off`: jobs that other transactions have locked, or in the first transaction something that they depend on; and
+-- there all jobs, if they depend on very much.
 create or replace function reactor.release_suspended(
     ids bigint[], is_first boolean, out released bigint[], out put_off bigint[])
 language plpgsql set search_path = pg_catalog, pg_temp
     set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
     outdated bigint[];
+    needed bigint[];
     locked bigint[];
 begin
     released := ids;
     put_off := '{}';
-    if is_first then
-        perform reactor.lock_predecessors(ids);
-    else
+    if not is_first then
         select coalesce(array_agg(o.id), '{}') into released from (
             select j.id from reactor.jobs j where j.id = any (ids) and j.state = 'waiting' and j.waiting_on = 0
             order by j.id for no key update skip locked) o;
@@ -210,6 +215,11 @@ begin
                 select j.id from reactor.jobs j
                 where j.id = any (ids) and j.state = 'waiting' and j.waiting_on = 0 and j.id <> all (released));
         end if;
+    elsif (select count(*) from (
+        select from reactor.dependencies d where d.job_id = any (ids) limit 10001) e) > 10000
+    then
+        released := '{}';
+        put_off := ids;
     end if;
 
     -- Needs that were met by an earlier run of a predecessor that has started over.
@@ -219,21 +229,25 @@ begin
             where d.job_id = any (released) and d.resolved offset 0) d
         cross join lateral (select p.state from reactor.jobs p where p.id = d.depends_on offset 0) p
         where p.state <> 'completed' and (d.needs = 'completed' or p.state in ('waiting', 'pending', 'running')));
-    if cardinality(outdated) > 0 then
-        if is_first then
-            perform reactor.lock_jobs(array(select o.id from unnest(outdated) o (id) where o.id not in (
-                select unnest(ids))));
-        else
-            locked := array(
-                select j.id from reactor.jobs j where j.id = any (outdated) order by j.id for share skip locked);
-            if cardinality(locked) < cardinality(outdated) then
-                put_off := put_off || array(
-                    select distinct d.job_id from reactor.dependencies d
-                    where d.job_id = any (released) and d.depends_on = any (outdated) and d.depends_on <> all (locked)
-                        and d.resolved);
-                released := array(select r.id from unnest(released) r (id) where r.id <> all (put_off));
-            end if;
+    needed := outdated;
+    if is_first then
+        needed := array(
+            select n.id from unnest(outdated) n (id) where n.id not in (select unnest(ids))
+            union
+            select d.depends_on from reactor.dependencies d
+            where d.job_id = any (released) and d.resolved is not true and d.depends_on not in (select unnest(ids)));
+    end if;
+    if cardinality(needed) > 0 then
+        locked := array(select j.id from reactor.jobs j where j.id = any (needed) order by j.id for share skip locked);
+        if cardinality(locked) < cardinality(needed) then
+            put_off := put_off || array(
+                select distinct d.job_id from reactor.dependencies d
+                where d.job_id = any (released) and d.depends_on = any (needed) and d.depends_on <> all (locked)
+                    and (is_first or d.resolved));
+            released := array(select r.id from unnest(released) r (id) where r.id <> all (put_off));
         end if;
+    end if;
+    if cardinality(outdated) > 0 then
         update reactor.dependencies d set resolved = false
         from (
             select e.job_id, e.depends_on
@@ -262,10 +276,9 @@ declare
     named bigint[] := array(select distinct i.id from unnest(ids) i (id) where i.id is not null order by i.id);
     accepted timestamptz;
     refused bigint[];
-    known bigint[];
-    is_whole boolean;
     suspended bigint[];
     restored bigint[] := '{}';
+    unreleased bigint[];
     causes bigint[];
     after_ids bigint[];
     retry_id bigint;
@@ -283,44 +296,29 @@ begin
                 hint = 'Nothing was changed. Wait for the job that holds the scope, or cancel it.';
         end if;
     end if;
-    if cardinality(named) <= batch then
-        -- What can be known of the dependants before the locks is locked together with the named jobs.
-        with recursive broken (id) as (
-            select unnest(named)
-            union
-            -- Without `offset 0` the planner may read all cancelled jobs at each level.
-            select j.id from broken cross join lateral (
-                select b.id from reactor.jobs b where b.broken_by = broken.id and b.state = 'cancelled' offset 0) j
-        )
-        select array_agg(b.id) into known from (select broken.id from broken limit batch) b;
-        -- What they wait for is locked too; if that is very much, they are released later.
-        is_whole := (select count(*) from (
-            select from reactor.dependencies d where d.job_id = any (known) limit 10001) e) <= 10000;
-        if is_whole then
-            perform reactor.lock_predecessors(known);
-        end if;
-        perform from reactor.jobs j where j.id = any (known) order by j.id for no key update;
-    end if;
     suspended := (reactor.start_over(named[:batch], accepted, true)).suspended;
     causes := suspended;
     after_ids := array_fill(0::bigint, array[cardinality(suspended)]);
     if cardinality(named) <= batch then
         select r.causes, r.after_ids, r.suspended into causes, after_ids, restored
         from reactor.restore_dependants(causes, after_ids, batch - cardinality(suspended)) r;
-        if is_whole and cardinality(causes) = 0 then
-            perform reactor.release_suspended(suspended || restored, true);
-            return query
-                select j.id, j.state from reactor.jobs j where j.id = any (suspended || restored) order by j.id;
-            return;
-        end if;
+    end if;
+    suspended := suspended || restored;
+    unreleased := suspended;
+    if cardinality(causes) = 0 then
+        unreleased := (reactor.release_suspended(suspended, true)).put_off;
+    end if;
+    if cardinality(named) <= batch and cardinality(causes || unreleased) = 0 then
+        return query select j.id, j.state from reactor.jobs j where j.id = any (suspended) order by j.id;
+        return;
     end if;
 
     insert into reactor.retries (accepted_at) values (accepted) returning reactor.retries.id into retry_id;
     perform reactor.add_retry_parts(retry_id, 'start', 0, named[batch + 1:], null);
     perform reactor.add_retry_parts(retry_id, 'restore', 0, causes, after_ids);
-    perform reactor.add_retry_parts(retry_id, 'release', 0, suspended || restored, null);
+    perform reactor.add_retry_parts(retry_id, 'release', 0, unreleased, null);
     perform reactor.notify_jobs();  -- the next claim of a pod continues
-    return query select j.id, j.state from reactor.jobs j where j.id = any (suspended || restored) order by j.id;
+    return query select j.id, j.state from reactor.jobs j where j.id = any (suspended) order by j.id;
 end
 $$;
 comment on function reactor.retry is

@@ -53,7 +53,8 @@ with recursive kind (queue, job_type) as (
                 where p.lane = k.lane and l.queue in ('', p.queue) and l.job_type in ('', p.job_type)),
             floor(l.burst - greatest(0, extract(epoch from (
                 select t.paid_until from reactor.rates t
-                where t.queue = l.queue and t.job_type = l.job_type and t.lane = k.lane) - clock_timestamp()))
+                where t.queue = l.queue and t.job_type = l.job_type and t.lane = k.lane
+                    and t.paced_at = l.paced_at) - clock_timestamp()))
                 / extract(epoch from l.every))::bigint))) as free
         from reactor.limit_rules l
         where l.queue in ('', k.queue) and l.job_type in ('', k.job_type)
@@ -109,7 +110,8 @@ with recursive kind (queue, job_type) as (
         floor(r.burst - greatest(0, extract(epoch from t.paid_until - clock_timestamp()))
             / extract(epoch from r.every))::bigint as starts
     from reactor.limit_rules r
-    left join reactor.rates t on t.queue = r.queue and t.job_type = r.job_type and t.lane = ''
+    left join reactor.rates t
+        on t.queue = r.queue and t.job_type = r.job_type and t.lane = '' and t.paced_at = r.paced_at
     where r.lane = ''
 ), of_kind as (
     select l.*, least(q.max_running - sum(l.running) over (partition by l.queue), q.starts) as of_queue,
