@@ -162,6 +162,22 @@ async def read_only_server(world: World) -> None:
         await connection.execute("select pg_reload_conf()")
 
 
+async def locked_jobs(world: World) -> None:
+    """As by a change of the schema."""
+    await _lock_table(world, "jobs")
+
+
+async def locked_workers(world: World) -> None:
+    """No lease can be renewed."""
+    await _lock_table(world, "workers")
+
+
+async def _lock_table(world: World, table: str) -> None:
+    async with connect(world.url, name="test") as connection, connection.transaction():
+        await connection.execute(f"lock table reactor.{table} in access exclusive mode")
+        await asyncio.sleep(BEYOND_THE_LEASE_SECONDS)
+
+
 async def frozen_backends(world: World) -> None:
     """All sessions of one pod."""
     async with connect(world.url, name="test") as connection:
@@ -358,6 +374,8 @@ FAULTS = [
     Fault(asynchronous_failover, longest_job_seconds=10),
     Fault(synchronous_failover, longest_job_seconds=10),
     Fault(outage_beyond_the_lease, lease_seconds=LEASE_SECONDS, longest_job_seconds=_LONG_JOBS, is_short=True),
+    Fault(locked_jobs, lease_seconds=LEASE_SECONDS, longest_job_seconds=_LONG_JOBS),
+    Fault(locked_workers, lease_seconds=LEASE_SECONDS, longest_job_seconds=_LONG_JOBS),
     *(
         Fault(happen, lease_seconds=LEASE_SECONDS, longest_job_seconds=_LONG_JOBS, kills_handlers=True)
         for happen in (

@@ -118,13 +118,14 @@ async def test_characters_that_the_database_can_not_store_are_replaced_in_reason
     assert (await audit(connection))[0]["who"] == "?"
 
 
-async def test_a_cancel_is_repeated_after_a_deadlock(database: str, connection: Connection) -> None:
+async def test_a_retry_is_repeated_after_a_deadlock(database: str, connection: Connection) -> None:
     """Two transactions lock the same two rows in opposite order; the server aborts one of them, which is repeated.
 
     Ours is aborted: a session checks for deadlocks once, deadlock_timeout after it started to wait, and ours has the
     shorter timeout. A lock on a row between the two keeps it waiting until the other transaction waits too.
     """
     first, between, second = [await insert(connection) for _ in range(3)]
+    await connection.execute("update reactor.jobs set state = 'failed', finished_at = clock_timestamp()")
     lock = "select from reactor.jobs where id = $1 for update"
     await connection.execute("set deadlock_timeout = '10ms'")
     async with (
@@ -137,12 +138,12 @@ async def test_a_cancel_is_repeated_after_a_deadlock(database: str, connection: 
             await other.execute(lock, second)
             async with gate.transaction():
                 await gate.execute(lock, between)
-                cancelling = asyncio.create_task(cancel(connection, [first, between, second], "x", ANNE))
+                retrying = asyncio.create_task(retry(connection, [first, between, second], ANNE))
                 await until(lambda: waits_for_a_lock(onlooker, "test"))
                 locking = asyncio.create_task(other.execute(lock, first))
                 await until(lambda: waits_for_a_lock(onlooker, "other"))
             await locking
-        done = await cancelling
+        done = await retrying
     assert set(done.jobs) == {first, between, second}
     assert len(await audit(connection)) == 1
 

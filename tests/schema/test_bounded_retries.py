@@ -333,19 +333,17 @@ async def test_a_job_that_ran_again_meanwhile_is_not_started_a_second_time(
     assert await count(connection, "pending") == MANY - 1
 
 
-async def test_a_retry_waits_for_the_end_of_its_job(connection: Connection, worker: Worker, database: str) -> None:
-    [made] = await submit_many(connection, [NewJob(job_type="work")])
+async def test_a_retry_waits_for_no_job_that_is_about_to_end(
+    connection: Connection, worker: Worker, database: str
+) -> None:
+    [made, failed] = await submit_many(connection, [NewJob(job_type="work")] * 2)
+    await end(connection, worker, failed.id, Failed("x"))
     assert (job := await claim_one(connection, worker, made.id))
-    async with connect(database, name="pod") as pod:
-        transaction = pod.transaction()
-        await transaction.start()
-        await pod.execute("select from reactor.jobs where id = $1 for no key update", job.id)
-        retrying = asyncio.create_task(retry(connection, job.id))
-        await until(lambda: pod.fetchval("select exists (select from pg_locks where not granted)"))
+    async with connect(database, name="pod") as pod, pod.transaction():
         await settle(pod, [Ending(job.id, job.attempt_id, Failed("x"))])
-        await transaction.commit()
-        assert await retrying == [job.id]
-    assert await states(connection, job.id) == ["pending"]
+        async with asyncio.timeout(20):
+            assert await retry(connection, made.id, failed.id) == [failed.id]
+    assert await retry(connection, made.id) == [made.id]
 
 
 async def test_a_second_retry_of_the_same_jobs_starts_none_twice(connection: Connection, worker: Worker) -> None:

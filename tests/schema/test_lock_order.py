@@ -116,6 +116,40 @@ async def test_a_cancel_waits_for_a_job_that_was_claimed_meanwhile_without_locks
         assert {row["id"] for row in await cancel} == {first, dependant, late}
 
 
+async def test_a_cancel_that_waits_for_a_job_holds_no_other(connection: Connection, database: str) -> None:
+    """The job may start meanwhile. Another cancel would then lock it first, and the others next."""
+    first, held = [job.id for job in await submit_many(connection, [NewJob(job_type="work")] * 2)]
+    async with AsyncExitStack() as stack:
+        holder, operator = [await stack.enter_async_context(connect(database, name=n)) for n in ("h", "o")]
+        async with holder.transaction():
+            await holder.execute("select from reactor.jobs where id = $1 for no key update", held)
+            cancel = asyncio.ensure_future(operator.fetch(statements.CANCEL, [first, held], "not needed"))
+            await until(lambda: _at_least(connection, 1))
+            await connection.execute("select from reactor.jobs where id = $1 for no key update nowait", first)
+        assert {row["id"] for row in await cancel} == {first, held}
+
+
+async def test_a_cancel_that_finds_a_job_locked_again_and_again_waits_for_all(
+    connection: Connection, database: str
+) -> None:
+    """Not for a single one, which is free when it begins again, while another one is not."""
+    ids = [job.id for job in await submit_many(connection, [NewJob(job_type="work")] * 20)]
+    async with AsyncExitStack() as stack:
+        holders = [await stack.enter_async_context(connect(database, name="holder")) for _ in ids]
+        operator = await stack.enter_async_context(connect(database, name="operator"))
+        held = [holder.transaction() for holder in holders]
+        for transaction, holder, job_id in zip(held, holders, ids, strict=True):
+            await transaction.start()
+            await holder.execute("select from reactor.jobs where id = $1 for no key update", job_id)
+        cancel = asyncio.ensure_future(operator.fetch(statements.CANCEL, ids, "not needed"))
+        for transaction, holder in zip(held, holders, strict=True):
+            waits = "select $1 = any (pg_blocking_pids($2))"
+            pids = holder.get_server_pid(), operator.get_server_pid()
+            await until(lambda pids=pids: connection.fetchval(waits, *pids))
+            await transaction.rollback()
+        assert {row["id"] for row in await cancel} == set(ids)
+
+
 async def test_the_end_of_a_batch_with_children_locks_all_its_jobs_by_id(
     connection: Connection, worker: Worker, database: str
 ) -> None:

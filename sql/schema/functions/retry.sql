@@ -12,7 +12,7 @@
 --
 -- So at each moment a job has not started over yet and is as it was, or it is unfinished, and so is its pipeline.
 --
--- Locks: the first transaction waits for the named jobs, in one statement. All else waits for nothing: what another
+-- Locks: the first transaction waits for the named jobs that have ended, by id. All else waits for nothing: what another
 -- transaction has locked is put off, dependants and predecessors of the first transaction included. Two retries that
 -- meet at the same jobs would otherwise lock them in different orders, one as its own jobs and one as predecessors.
 
@@ -77,11 +77,11 @@ language plpgsql set search_path = pg_catalog, pg_temp set jit = off set enable_
 begin
     put_off := '{}';
     if is_first then
-        -- A running one may be about to end. Running jobs come first, because a settle locks them before any others.
+        -- Not one that is running, though it may be about to end: a settle locks those before any others.
         ids := array(
             select j.id from reactor.jobs j
-            where j.id = any (ids) and j.state in ('running', 'completed', 'partial', 'failed', 'cancelled')
-            order by j.state <> 'running', j.id for no key update);
+            where j.id = any (ids) and j.state in ('completed', 'partial', 'failed', 'cancelled')
+            order by j.id for no key update);
     else
         with ours as materialized (
             select j.id from reactor.jobs j where j.id = any (ids) order by j.id for no key update skip locked

@@ -1,12 +1,18 @@
 -- Cancels unfinished jobs. A running job loses its fence at once, so that its attempt can write nothing more, and its
 -- worker is notified; worker_id stays, and with it the scope, until the handler has stopped.
--- Lock order: rows of running jobs by id, as a settle locks them; then all others that the cancel will touch by id, in
--- one statement: the jobs themselves and their dependants, as far as reactor.resolve_dependencies handles them at once.
+-- Locks: rows of running jobs by id, as a settle locks them; then all others that the cancel will touch: the jobs
+-- themselves and their dependants, as far as reactor.resolve_dependencies handles them at once. These are tried. If
+-- another transaction has one of them, the cancel waits for it without any lock of its own, and begins again: a job may
+-- start meanwhile, and another cancel would then lock it before its dependants. The last try waits for all, by id.
 create or replace function reactor.cancel(ids bigint[], reason text) returns table (id bigint, was text)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
+    tries constant int := 10;
     running bigint[];
+    wanted bigint[];
+    locked bigint[];
+    missing bigint;
 begin
     -- A retry must not start them over later. Locked before the jobs, as by retry_more.
     if exists (select from reactor.retry_parts p where p.todo = 'start') then
@@ -15,13 +21,12 @@ begin
             select i.id from unnest(p.ids) i (id) where i.id not in (select unnest(cancel.ids)))
         where p.todo = 'start' and p.ids && cancel.ids;
     end if;
-    for try in 1 .. 5 loop
+    for try in 1 .. tries loop
         begin
             running := array(
                 select j.id from reactor.jobs j where j.id = any (ids) and j.state = 'running' order by j.id
                 for no key update);
-            perform from reactor.jobs j
-            where j.state in ('waiting', 'pending') and j.id = any (ids || array(
+            wanted := array(
                 select e.job_id
                 from (select t.id from reactor.jobs t
                     where t.id = any (ids) and t.state in ('waiting', 'pending', 'running') order by t.id) t
@@ -30,13 +35,35 @@ begin
                     where not d.resolved and (d.depends_on, d.job_id) > (t.id, 0)
                         and (d.depends_on, d.job_id) <= (t.id, 9223372036854775807)
                     order by d.depends_on, d.job_id limit 1000) e
-                limit 1000))
-            order by j.id for no key update;
-            exit when not exists (
-                select from reactor.jobs j where j.id = any (ids) and j.state = 'running' and j.id <> all (running));
+                limit 1000);
+            if try < tries then
+                locked := array(
+                    select j.id from reactor.jobs j
+                    where j.state in ('waiting', 'pending') and j.id = any (ids || wanted)
+                    order by j.id for no key update skip locked);
+            else
+                perform from reactor.jobs j
+                where j.state in ('waiting', 'pending') and j.id = any (ids || wanted)
+                order by j.id for no key update;
+                locked := ids || wanted;
+            end if;
+            -- A new statement: some may have started in between.
+            select min(m.id) into missing
+            from (
+                select j.id from reactor.jobs j
+                where j.state in ('waiting', 'pending') and j.id = any (ids || wanted)
+                    or j.state = 'running' and j.id = any (ids)
+                except
+                select unnest(running || locked)) m;
+            exit when missing is null;
             raise exception using errcode = 'RX001';
         exception when sqlstate 'RX001' then
-            -- Some were claimed in between. They come first: the rollback has released the locks of the others.
+            -- The rollback has released the locks.
+        end;
+        begin
+            perform from reactor.jobs j where j.id = missing for no key update;
+            raise exception using errcode = 'RX001';
+        exception when sqlstate 'RX001' then
         end;
     end loop;
     return query
