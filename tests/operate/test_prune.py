@@ -247,6 +247,39 @@ async def test_a_large_pipeline_of_cancelled_dependants_is_removed(
     assert await pruned(connection, batch=50) == Pruned(1, 300)
 
 
+@pytest.mark.parametrize("same_pipeline", [False, True])
+async def test_a_job_that_another_one_comes_to_need_while_it_is_removed_stays(
+    connection: Connection, database: str, same_pipeline: bool
+) -> None:
+    """The producer commits after the removal has read the jobs, and before it locks them. A retry may run both."""
+    needed = await ended(connection, state="failed")
+    pipeline = await connection.fetchval("select pipeline_id from reactor.jobs")
+    await connection.execute(
+        """
+        create or replace function reactor.is_prunable(finished_at timestamptz, state text, worker_id uuid,
+            is_current boolean, before timestamptz, states text[], keep_current boolean)
+            returns boolean language plpgsql as $$
+        begin
+            perform pg_advisory_xact_lock(1);
+            return true;
+        end
+        $$
+        """
+    )
+    async with connect(database, name="pod") as pod:
+        await connection.execute("select pg_advisory_lock(1)")
+        prune_whole = "select jobs from reactor.prune_whole(array[$1::uuid], now(), '{failed}', false, false)"
+        removal = asyncio.create_task(pod.fetchval(prune_whole, pipeline))
+        await until(lambda: connection.fetchval("select exists (select from pg_locks where not granted)"))
+        async with connection.transaction():
+            job = NewJob(job_type="work", **({"pipeline_id": pipeline} if same_pipeline else {}))
+            [dependant] = await submit_many(connection, [job])
+            await connection.execute("insert into reactor.dependencies values ($1, $2)", dependant.id, needed)
+        await connection.execute("select pg_advisory_unlock(1)")
+        assert await removal == 0
+    assert await left(connection) == {needed, dependant.id}
+
+
 async def test_reading_for_a_large_pipeline_is_linear(connection: Connection) -> None:
     await large_pipeline(connection, 4000, job_2000="failed")
     async with connection.transaction():

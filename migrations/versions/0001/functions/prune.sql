@@ -70,17 +70,25 @@ create or replace function reactor.prune_whole(
 language plpgsql set search_path = pg_catalog, pg_temp
     set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 declare
+    locked_ids bigint[];
+    locked_pipelines uuid[];
+    are_old boolean[];
     removed bigint[];
 begin
     -- A locked row is read as it is now, with changes that committed since the statement began. (Sorted by an
     -- expression, or the planner might walk the primary key instead.)
-    with locked as materialized (
+    select array_agg(l.id), array_agg(l.pipeline_id), array_agg(l.is_old)
+    into locked_ids, locked_pipelines, are_old
+    from (
         select j.id, j.pipeline_id, reactor.is_prunable(j.finished_at, j.state, j.worker_id, j.is_current,
-            before, states, keep_current) and not reactor.is_needed(j.id) as is_old
-        from reactor.jobs j where j.pipeline_id = any (candidates) order by j.id + 0 for update skip locked
-    ), whole as materialized (
-        select l.pipeline_id, array_agg(l.id) as ids from locked l group by l.pipeline_id
-        having bool_and(l.is_old)
+            before, states, keep_current) as is_old
+        from reactor.jobs j where j.pipeline_id = any (candidates) order by j.id + 0 for update skip locked) l;
+    -- A new statement, which sees the jobs that producers have added, or made dependent on these, before the locks.
+    with whole as materialized (
+        select l.pipeline_id, array_agg(l.id) as ids
+        from unnest(locked_ids, locked_pipelines, are_old) l (id, pipeline_id, is_old)
+        group by l.pipeline_id
+        having bool_and(l.is_old) and not bool_or(reactor.is_needed(l.id))
             and count(*) = (select count(*) from reactor.jobs o where o.pipeline_id = l.pipeline_id)
     )
     select count(distinct w.pipeline_id), count(i.id), array_agg(i.id) into pipelines, jobs, removed
