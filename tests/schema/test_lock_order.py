@@ -132,7 +132,7 @@ async def test_a_cancel_that_waits_for_a_job_holds_no_other(connection: Connecti
 async def test_a_cancel_that_finds_a_job_locked_again_and_again_waits_for_all(
     connection: Connection, database: str
 ) -> None:
-    """Not for a single one, which is free when it begins again, while another one is not."""
+    """Or it would never end where others always have one of them."""
     ids = [job.id for job in await submit_many(connection, [NewJob(job_type="work")] * 20)]
     async with AsyncExitStack() as stack:
         holders = [await stack.enter_async_context(connect(database, name="holder")) for _ in ids]
@@ -142,10 +142,10 @@ async def test_a_cancel_that_finds_a_job_locked_again_and_again_waits_for_all(
             await transaction.start()
             await holder.execute("select from reactor.jobs where id = $1 for no key update", job_id)
         cancel = asyncio.ensure_future(operator.fetch(statements.CANCEL, ids, "not needed"))
+        waits_for = "select $1 = any (pg_blocking_pids($2))"
         for transaction, holder in zip(held, holders, strict=True):
-            waits = "select $1 = any (pg_blocking_pids($2))"
             pids = holder.get_server_pid(), operator.get_server_pid()
-            await until(lambda pids=pids: connection.fetchval(waits, *pids))
+            await until(lambda pids=pids: connection.fetchval(waits_for, *pids))
             await transaction.rollback()
         assert {row["id"] for row in await cancel} == set(ids)
 

@@ -12,9 +12,9 @@
 --
 -- So at each moment a job has not started over yet and is as it was, or it is unfinished, and so is its pipeline.
 --
--- Locks: the first transaction waits for the named jobs that have ended, by id. All else waits for nothing: what another
--- transaction has locked is put off, dependants and predecessors of the first transaction included. Two retries that
--- meet at the same jobs would otherwise lock them in different orders, one as its own jobs and one as predecessors.
+-- Locks: the first transaction waits for the named jobs that have ended, by id. All else waits for nothing: what
+-- another transaction has locked is put off, dependants and predecessors of the first transaction included. Two retries
+-- that meet at the same jobs would otherwise lock them in different orders, one as named jobs and one as predecessors.
 
 -- What is left of the ends of these jobs, which the caller has locked, must not happen any more. A transaction that is
 -- doing it holds one of these rows and may add others, which only the next statement sees.

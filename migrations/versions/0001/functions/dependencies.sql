@@ -304,8 +304,8 @@ begin
 end
 $$;
 
--- Releases or cancels those of these jobs whose predecessors have ended. No other transaction ends one meanwhile without
--- waiting for the caller, or leaving the edge in reactor.unresolved.
+-- Releases or cancels those of these jobs whose predecessors have ended. Another transaction that ends one meanwhile
+-- waits for the caller, or leaves the edge in reactor.unresolved.
 create or replace function reactor.resolve_ended(ids bigint[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare

@@ -116,9 +116,9 @@ $$;
 comment on function reactor.lock_limits is
     'Tries to lock kinds and their limits until the end of the transaction; returns what is locked.';
 
--- Before these jobs start, in a transaction that has locked their kinds: takes places, and pays the rates whose locks it
--- has. (It has chosen its jobs without any other, which was created meanwhile: claims that know it write its row.)
--- Returns the jobs that have a place.
+-- Before these jobs start, in a transaction that has locked their kinds: takes places, and pays the rates whose locks
+-- it has. (Any other was created after it had chosen its jobs, and claims that know it write its row.) Returns the jobs
+-- that have a place.
 create or replace function reactor.charge_limits(ids bigint[], locked int[]) returns bigint[]
 language plpgsql set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan
     set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$

@@ -8,9 +8,9 @@
 -- news of what is committed later are taken by a later claim, under the same lock.
 
 -- Takes the news about these kinds, which the caller has locked: inserts lines, and opens those that may be served
--- again. News of limits on other kinds, too, are taken if the limit's lock is among `locked`; a claim that knew that
--- limit only later than this one may be writing the lines of another kind, and those are not waited for. Returns whether
--- there is something to do for claims of other kinds.
+-- again. A limit may have lines of other kinds, too; its news are taken if its lock is among `locked`. A claim that
+-- began before the limit was created may be writing those lines. They are not waited for: news of them are left for
+-- claims of their kinds. Returns whether there is something to do for such claims.
 create or replace function reactor.take_news(queues text[], types text[], locked int[], taken int default 2000)
     returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan
