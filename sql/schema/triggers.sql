@@ -43,7 +43,8 @@ create or replace trigger after_write after update on reactor.settings
     for each statement execute function reactor.after_settings_changed();
 
 -- functions/limits.sql
-create or replace trigger before_change before update of queue, job_type, lane, max_running, rate, period, burst on reactor.limits
+create or replace trigger before_change
+    before update of queue, job_type, lane, max_running, rate, period, burst on reactor.limits
     for each row execute function reactor.before_limit_changed();
 create or replace trigger after_write
     after insert or delete or update of queue, job_type, lane, max_running, rate, period, burst on reactor.limits
