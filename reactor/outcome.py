@@ -28,6 +28,10 @@ class Failed:
     """Failed permanently, even if attempts are left."""
 
     error: str
+    result: dict[str, Any] | None = None
+    message: str | None = None
+    keeps_data: bool = False
+    """The handler's transaction is committed, and its children are created."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +74,34 @@ class Ending(NamedTuple):
     """An earlier try may have been committed, although no answer came."""
 
 
+def keeps_data(outcome: Outcome) -> bool:
+    """Whether the handler's transaction is committed with this outcome, and its children are created."""
+    return isinstance(outcome, Completed | Partial) or (isinstance(outcome, Failed) and outcome.keeps_data)
+
+
 class Fail(Exception):
-    """Raised by a handler: fail the job permanently, even if attempts are left."""
+    """Raised by a handler: fail the job permanently, even if attempts are left.
+
+    Without `keep_data` everything that the handler did in ctx.transaction() is undone. With it, that is committed
+    together with the failure, and the chained jobs are created.
+    """
+
+    def __init__(
+        self,
+        error: object = "",
+        *,
+        result: dict[str, Any] | None = None,
+        message: str | None = None,
+        keep_data: bool = False,
+    ) -> None:
+        super().__init__(error)
+        self.result = result
+        self.message = message
+        self.keep_data = keep_data
+
+    @classmethod
+    def keeps_data(cls, error: BaseException) -> bool:
+        return isinstance(error, cls) and error.keep_data
 
 
 class Retry(Exception):

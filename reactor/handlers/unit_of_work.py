@@ -4,6 +4,8 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeAlias
 
+import asyncpg
+
 from reactor.client.submit import encode_jobs, new_job
 from reactor.database.connection import Connection
 from reactor.database.failures import Failure, classify, is_transient
@@ -15,7 +17,7 @@ from reactor.job import Job, JobState
 from reactor.lifecycle.ending_writer import LARGE_SECONDS, is_large
 from reactor.lifecycle.settle import limit_statements, settle
 from reactor.lifecycle.steps import Record, record_steps
-from reactor.outcome import Completed, Ending, Outcome
+from reactor.outcome import Completed, Ending, Fail, Outcome
 
 Check: TypeAlias = Callable[[], None]
 """Raises Cancelled if the attempt must stop. Passed and not kept: a cycle would keep the payloads of ended jobs."""
@@ -74,12 +76,13 @@ class UnitOfWork:
                 async with self._root(check) as connection:
                     yield connection
             else:
-                async with self._transaction.connection.transaction():
+                async with _savepoint(self._transaction.connection):
                     yield self._transaction.connection
         except BaseException as error:
-            del self._children[chained_before:]
-            if self._step_log is not None:
-                self._step_log.undo(completed_before, error)
+            if not Fail.keeps_data(error):
+                del self._children[chained_before:]
+                if self._step_log is not None:
+                    self._step_log.undo(completed_before, error)
             raise
 
     @asynccontextmanager
@@ -92,8 +95,9 @@ class UnitOfWork:
         try:
             yield transaction.connection
         except BaseException as error:
-            self.note(error)
-            await self.roll_back()
+            if not Fail.keeps_data(error):
+                self.note(error)
+                await self.roll_back()
             raise
 
     @asynccontextmanager
@@ -110,8 +114,9 @@ class UnitOfWork:
             else:
                 async with self._undone_from_the_start():
                     yield
-        except BaseException:
-            del self._children[chained_before:]
+        except BaseException as error:
+            if not Fail.keeps_data(error):
+                del self._children[chained_before:]
             raise
         finally:
             self._running_steps -= 1
@@ -121,10 +126,11 @@ class UnitOfWork:
         try:
             yield
         except BaseException as error:
-            self.note(error)
-            if self._step_log is not None:
-                self._step_log.undo(0, error)
-            await self.roll_back()
+            if not Fail.keeps_data(error):
+                self.note(error)
+                if self._step_log is not None:
+                    self._step_log.undo(0, error)
+                await self.roll_back()
             raise
 
     @contextmanager
@@ -192,3 +198,23 @@ class UnitOfWork:
         transaction, self._transaction = self._transaction, None
         if transaction is not None:
             await transaction.roll_back()
+
+
+@asynccontextmanager
+async def _savepoint(connection: Connection) -> AsyncIterator[None]:
+    """Is rolled back by an exception that leaves it, except for a Fail that keeps data."""
+    failed: Fail | None = None
+    try:
+        async with connection.transaction():
+            try:
+                yield
+            except Fail as error:
+                if not error.keep_data:
+                    raise
+                failed = error
+    except asyncpg.InFailedSQLTransactionError:
+        if failed is None:
+            raise
+        # The handler swallowed an error of its SQL, so nothing can be kept. The commit finds out.
+    if failed is not None:
+        raise failed

@@ -102,7 +102,7 @@ class EndingWriter(BatchWriter[Ending]):
         if isinstance(error, _LACKS_CHARACTER) and (escaped := _escaped(item)) != item:
             log.warning("escaped what the database's encoding lacks", job_id=item.job_id, error=str(error))
             self.put(escaped)
-        elif isinstance(item.outcome, Failed):
+        elif isinstance(item.outcome, Failed) and item.outcome.result is None and item.children is None:
             # Even the refusal is refused: it is tried again, so that the job does not seem never to have started.
             return False
         else:
@@ -110,6 +110,8 @@ class EndingWriter(BatchWriter[Ending]):
         return True
 
     def _fail(self, item: Ending, error: str) -> None:
+        if isinstance(item.outcome, Failed):
+            error = f"{item.outcome.error}\n\n{error}"
         log.error("outcome refused by the database", job_id=item.job_id, error=error)
         self.put(Ending(item.job_id, item.attempt_id, Failed(error)))
 

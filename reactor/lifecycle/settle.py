@@ -80,8 +80,8 @@ def _row(outcome: Outcome) -> _Row:
             return _with_result("completed", result, message)
         case Partial(result, message):
             return _with_result("partial", result, message)
-        case Failed(error):
-            return _Row("failed", error=storable(error))
+        case Failed(error, result, message):
+            return _with_result("failed", result, message, error)
         case Errored(error, retry_after_seconds):
             return _Row("error", error=storable(error), delay_seconds=_delay(retry_after_seconds))
         case Snoozed(for_seconds, message):
@@ -92,12 +92,13 @@ def _row(outcome: Outcome) -> _Row:
             assert_never(outcome)
 
 
-def _with_result(state: str, result: dict[str, Any] | None, message: str | None) -> _Row:
+def _with_result(state: str, result: dict[str, Any] | None, message: str | None, error: str | None = None) -> _Row:
     """A result that the database can't hold fails its own job, not the batch."""
     try:
-        return _Row(state, result=None if result is None else encode(result), message=_storable(message))
-    except ValueError as error:
-        return _Row("failed", error=storable(f"The handler's result is not valid JSON: {error}"))
+        encoded = None if result is None else encode(result)
+    except ValueError as mistake:
+        return _Row("failed", error=storable(f"The handler's result is not valid JSON: {mistake}"))
+    return _Row(state, encoded, _storable(error), _storable(message))
 
 
 def _column(values: tuple[Any, ...]) -> list[Any] | None:

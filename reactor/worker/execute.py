@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 from reactor.database.failures import Failure, server_failure
 from reactor.database.jsonb import encode
@@ -33,6 +33,7 @@ from reactor.outcome import (
     Snooze,
     Snoozed,
     in_seconds,
+    keeps_data,
 )
 
 _CALLS = 5
@@ -40,6 +41,8 @@ _REPEATED = RetryPolicy()
 _LATER = frozenset({Failure.LOCKED, Failure.SLOW, Failure.OUT_OF_TIME})
 """Each try takes as long as a timeout, and what was in its way is likely to be there still."""
 _RELEASED = RetryPolicy(first_seconds=1.0, longest_seconds=60.0)
+
+Done = TypeVar("Done", bound=Completed | Partial | Failed)
 
 
 class End(Enum):
@@ -102,15 +105,16 @@ class Execution:
             self.attempt.phase = RUNNING
             if call > 1:
                 await asyncio.sleep(_REPEATED.pause_after(call - 1))
-            called_at = time.monotonic()
+            called_at, outcome = time.monotonic(), None
             try:
-                return await self._close(await self._call_handler(self.attempt))
+                outcome = await self._call_handler(self.attempt)
+                return await self._close(outcome)
             except Exception as error:
                 work, raised, seconds = self.attempt.work, error, time.monotonic() - called_at
                 if work is not None:
                     await work.roll_back()
                 if work is None or not work.is_undone:
-                    return self._ending(self._errored(error))
+                    return self._ending(self._uncommitted(outcome, error))
             # The answer to a commit may have been lost. This question waits for a commit that is still under way.
             self.attempt.phase = CLOSING
             if not await self.attempt.is_held():
@@ -133,6 +137,7 @@ class Execution:
     async def _call_handler(self, attempt: Attempt) -> Outcome:
         """Lets through what is not the handler's to decide: its cancellation, and a transaction to be run again."""
         context = Context(attempt)
+        outcome: Outcome
         try:
             if attempt.services.arounds:
                 returned = await self._call_surrounded(context)
@@ -141,7 +146,9 @@ class Execution:
         except PayloadInvalid as error:
             return Failed(f"The payload does not fit {self.handler.name}: {error}")
         except Fail as error:
-            return Failed(str(error) or "The handler failed without saying why.")
+            outcome = failed = self._failed(error)
+            if not failed.keeps_data:
+                return failed
         except Retry as error:
             return Errored(str(error), error.after_seconds)
         except Snooze as error:
@@ -161,12 +168,14 @@ class Execution:
             if attempt.uses_pool and server_failure(error) is not None:
                 return await self._released(error)
             return self._errored(error)
+        else:
+            outcome = self._outcome(returned)
         if attempt.work is not None and attempt.work.lost_its_transaction:
             return Failed(
                 f"{self.handler.name} ended its transaction with COMMIT or ROLLBACK as SQL. It is committed when the "
                 "handler returns; what was done before can't be undone."
             )
-        return self._outcome(returned)
+        return outcome
 
     def _call(self, context: Context) -> Awaitable[Any]:
         handler, attempt = self.handler, self.attempt
@@ -178,13 +187,22 @@ class Execution:
         return called
 
     def _outcome(self, returned: Any) -> Outcome:
-        """Checks now whether it can be stored: an outcome that is settled as done commits children and data."""
         if isinstance(returned, Summary):
             returned = returned.counts
         if returned is None:
             return self._completed(None)
-        is_explicit = isinstance(returned, Completed | Partial)
-        outcome: Completed | Partial = returned if is_explicit else Completed(returned)
+        if isinstance(returned, Completed | Partial):
+            return self._checked(returned)
+        checked = self._checked(Completed(returned))
+        return self._completed(checked.result) if isinstance(checked, Completed) else checked
+
+    def _failed(self, error: Fail) -> Failed:
+        text = str(error) or "The handler failed without saying why."
+        checked = self._checked(Failed(text, error.result, error.message, error.keep_data))
+        return checked if checked.error == text else Failed(f"{text}\n\n{checked.error}")
+
+    def _checked(self, outcome: Done) -> Done | Failed:
+        """Checks now whether the result can be stored: data and children may be committed together with it."""
         result: Any = outcome.result
         message: Any = outcome.message
         try:
@@ -198,10 +216,9 @@ class Execution:
             if found is not None and not isinstance(found, allowed):
                 return Failed(
                     f"{self.handler.name} returned {type(found).__name__}; a handler returns a dict, a pydantic model, "
-                    "nothing, what ctx.steps(...) returned, or a result and a text in Completed(...) or Partial(...)."
+                    "nothing, what ctx.steps(...) returned, or a result and a text in Completed(...) or Partial(...). "
+                    "It raises Fail(...), Retry(...) and Snooze(...)."
                 )
-        if not is_explicit:
-            return self._completed(result)
         return outcome if result is outcome.result else replace(outcome, result=result)
 
     def _completed(self, result: dict[str, Any] | None) -> Outcome:
@@ -213,7 +230,7 @@ class Execution:
         attempt, work = self.attempt, self.attempt.work
         if work is None:
             return self._ending(outcome)
-        if not isinstance(outcome, Completed | Partial):
+        if not keeps_data(outcome):
             await work.roll_back()
             return self._ending(outcome)
         ending = self._ending(outcome, work.children, work.child_count)
@@ -237,6 +254,13 @@ class Execution:
         except Exception as mistake:
             return Failed(f"{describe(error)}\n\nAnd its backoff failed: {describe(mistake)}")
         return Errored(describe(error), delay)
+
+    def _uncommitted(self, outcome: Outcome | None, error: Exception) -> Outcome:
+        """`error`: of the handler, or of the commit. A handler that has failed for good is not called again because its
+        data can't be kept."""
+        if isinstance(outcome, Failed):
+            return Failed(f"{outcome.error}\n\nIts data could not be kept: {describe(error)}", outcome.result)
+        return self._errored(error)
 
     async def _released(self, error: BaseException) -> Released:
         return Released(describe(error), _RELEASED.pause_after(1 + await self.attempt.releases()))

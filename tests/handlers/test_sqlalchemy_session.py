@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship, selectinload
 
-from reactor import Context, Job, JobState, Partial, Registry, Step, Summary, submit
+from reactor import Context, Fail, Job, JobState, Partial, Registry, Step, Summary, submit
 from reactor.database.connection import Connection, connect
 from reactor.testing import run_until_idle
 from tests.support.jobs import Row, insert
@@ -152,6 +152,43 @@ async def test_an_exception_rolls_back_only_its_block(
     await insert(connection, max_attempts=1)
     assert await run_until_idle(database, registry) == {JobState.PARTIAL: 1}
     assert await names(connection) == ["asyncpg", "kept"]
+
+
+async def test_a_failure_can_keep_what_the_session_wrote(
+    database: str, registry: Registry, connection: Connection, row: Row
+) -> None:
+    """D6"""
+
+    @registry.register("work")
+    async def work(job: Job, ctx: Context) -> None:
+        async with ctx.session() as session:
+            session.add(Run(name="kept"))
+            raise Fail("2 rows are invalid", result={"rows": 1}, keep_data=True)
+
+    job_id = await insert(connection)
+    assert await run_until_idle(database, registry) == {JobState.FAILED: 1}
+    assert await names(connection) == ["kept"]
+    assert (await row(job_id))["result"] == '{"rows": 1}'
+
+
+async def test_a_failure_after_a_refused_row_is_final_and_says_that_nothing_was_kept(
+    database: str, registry: Registry, connection: Connection, row: Row
+) -> None:
+    @registry.register("work")
+    async def work(job: Job, ctx: Context) -> None:
+        async with ctx.transaction() as own:
+            await own.execute("insert into runs (name) values ('asyncpg')")
+        async with ctx.session() as session:
+            session.add(Run(name=None))
+            try:
+                await session.flush()
+            except IntegrityError:
+                raise Fail("no name", keep_data=True) from None
+
+    job_id = await insert(connection)
+    assert await run_until_idle(database, registry) == {JobState.FAILED: 1}
+    assert await names(connection) == []
+    assert (await row(job_id))["error"].startswith("no name\n\nIts data could not be kept: ")
 
 
 async def test_a_refused_row_can_be_rolled_back(database: str, registry: Registry, connection: Connection) -> None:

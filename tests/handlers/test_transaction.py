@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -270,6 +271,102 @@ async def test_partial_keeps_data_and_children(ledger: Ledger, registry: Registr
     after = await ledger.row(job_id)
     assert (after["state"], after["status_message"], after["children"]) == ("partial", "two are missing", 1)
     assert await ledger.entries() == ["data"]
+
+
+@pytest.mark.parametrize("where", ["outside", "inside", "in a nested block", "in a step", "in a step's own block"])
+async def test_a_failure_can_keep_data_and_children(ledger: Ledger, registry: Registry, where: str) -> None:
+    """D6: the job is failed, and everything is one commit."""
+
+    @registry.register("work")
+    async def work(ctx: Context) -> None:
+        failure = Fail("2 rows are invalid", result={"rows": 1}, message="see the report", keep_data=True)
+
+        async def step() -> None:
+            async with ctx.transaction() as connection:
+                await connection.execute(WRITE, "data")
+                await ctx.chain("child")
+                if where == "in a step's own block":
+                    raise failure
+            raise failure
+
+        if "step" in where:
+            await ctx.step("load", step)
+        async with ctx.transaction() as connection:
+            await connection.execute(WRITE, "data")
+            if where == "inside":
+                await ctx.chain("child")
+                raise failure
+            async with ctx.transaction():
+                await ctx.chain("child")
+                if where == "in a nested block":
+                    raise failure
+        raise failure
+
+    after = await ledger.ran()
+    assert (after["state"], after["error"], after["attempts"]) == ("failed", "2 rows are invalid", 1)
+    assert (json.loads(after["result"]), after["status_message"]) == ({"rows": 1}, "see the report")
+    assert (await ledger.entries(), after["children"]) == (["data"], 1)
+    [child] = await ledger.children()
+    assert after["xmin"] == child["xmin"] == await ledger.connection.fetchval("select xmin from ledger")
+
+
+async def test_a_thread_that_fails_can_keep_its_data(ledger: Ledger, registry: Registry) -> None:
+    @registry.register("work")
+    def work(ctx: SyncContext) -> None:
+        with ctx.transaction() as connection:
+            connection.execute(WRITE, "data")
+            ctx.chain("child")
+            raise Fail("2 rows are invalid", keep_data=True)
+
+    after = await ledger.ran()
+    assert (after["state"], after["children"]) == ("failed", 1)
+    assert await ledger.entries() == ["data"]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+async def test_a_failure_whose_data_can_not_be_kept_is_final_and_says_so(
+    ledger: Ledger, registry: Registry, nested: bool
+) -> None:
+    """The server has aborted the transaction. Calling the handler again would not help."""
+
+    @registry.register("work")
+    async def work(ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            await connection.execute(WRITE, "data")
+            async with ctx.transaction() if nested else nullcontext():
+                try:
+                    await connection.execute("select 1 / 0")
+                except asyncpg.DivisionByZeroError:
+                    raise Fail("no rows", result={"rows": 0}, keep_data=True) from None
+
+    after = await ledger.ran()
+    assert (after["state"], after["attempts"], json.loads(after["result"])) == ("failed", 1, {"rows": 0})
+    assert after["error"].startswith("no rows\n\nIts data could not be kept: ")
+    assert await ledger.entries() == []
+
+
+async def test_a_failure_that_keeps_data_is_repeated_after_a_deadlock(
+    ledger: Ledger, registry: Registry, events: Events
+) -> None:
+    """The server undid the transaction, and a second call may commit it."""
+    await ledger.connection.execute(
+        "create function break_once() returns trigger language plpgsql as $$ begin "
+        "if nextval('breaks') = 1 then raise exception using errcode = 'deadlock_detected'; end if; return null; "
+        "end $$; "
+        "create sequence breaks; create constraint trigger break_once after insert on ledger "
+        "deferrable initially deferred for each row execute function break_once()"
+    )
+
+    @registry.register("work")
+    async def work(ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            await connection.execute(WRITE, "data")
+        raise Fail("2 rows are invalid", keep_data=True)
+
+    after = await ledger.ran()
+    assert (after["state"], after["error"], after["attempts"]) == ("failed", "2 rows are invalid", 1)
+    assert await ledger.entries() == ["data"]
+    assert [event for event in events if event["event"] == "transaction repeated"]
 
 
 async def test_run_job_returns_the_state_that_the_transaction_wrote(

@@ -185,6 +185,7 @@ async def test_max_attempts_of_the_job_override_those_of_the_handler(bench: Benc
     [
         (Fail("no such file"), "failed", "no such file", None, 1),
         (Fail(), "failed", "The handler failed without saying why.", None, 1),
+        (Fail("no such file", message="looked in 3 places"), "failed", "no such file", "looked in 3 places", 1),
         (Retry("the server is busy", after=60), "pending", "the server is busy", None, 1),
         (Retry(after=timedelta(minutes=1)), "pending", "The handler asked for another attempt.", None, 1),
         (Snooze(60, "no file yet"), "pending", None, "no file yet", 0),
@@ -214,6 +215,41 @@ async def test_exceptions_of_a_handler_decide_the_outcome(
     )
     if state == "pending":
         assert timedelta(seconds=58) < after["run_after"] - after["locked_at"] < timedelta(seconds=70)
+
+
+@pytest.mark.parametrize("keep_data", [False, True])
+async def test_a_failure_has_a_result(bench: Bench, registry: Registry, keep_data: bool) -> None:
+    """D6: also without a transaction."""
+
+    @registry.register("work")
+    async def work() -> None:
+        raise Fail("2 rows are invalid", result={"invalid": [3, 7]}, keep_data=keep_data)
+
+    after = await bench.ran()
+    assert (after["state"], after["error"], after["attempts"]) == ("failed", "2 rows are invalid", 1)
+    assert json.loads(after["result"]) == {"invalid": [3, 7]}
+
+
+async def test_the_result_of_a_failure_can_be_a_model(bench: Bench, registry: Registry) -> None:
+    @registry.register("work")
+    async def work() -> None:
+        raise Fail("late", result=Report(rows=2))  # type: ignore[arg-type]
+
+    assert json.loads((await bench.ran())["result"]) == {"rows": 2, "until": "PT1H"}
+
+
+@pytest.mark.parametrize("result", [{"x": float("nan")}, 5])
+async def test_a_failure_whose_result_can_not_be_stored_keeps_its_reason(
+    bench: Bench, registry: Registry, result: Any
+) -> None:
+    @registry.register("work")
+    async def work() -> None:
+        raise Fail("the reason", result=result, keep_data=True)
+
+    after = await bench.ran()
+    assert (after["state"], after["result"], after["attempts"]) == ("failed", None, 1)
+    assert after["error"].startswith("the reason\n\n")
+    assert "work" in after["error"]
 
 
 async def test_retries_end_with_the_attempts_and_snoozes_do_not(bench: Bench, registry: Registry) -> None:
@@ -358,6 +394,21 @@ async def test_a_result_that_only_the_database_refuses_fails_its_own_job(bench: 
     assert (await bench.row(good))["state"] == "completed"
     after = await bench.row(bad)
     assert after["state"] == "failed"
+    assert "too_much" in after["error"]
+
+
+async def test_a_failure_whose_result_the_database_refuses_keeps_its_reason(bench: Bench, registry: Registry) -> None:
+    @registry.register("work")
+    async def work(ctx: Context) -> None:
+        await ctx.chain("child")
+        raise Fail("the reason", result={"x": 10}, keep_data=True)
+
+    await bench.connection.execute(
+        "alter table reactor.jobs add constraint too_much check ((result ->> 'x')::int < 10) not valid"
+    )
+    after = await bench.ran()
+    assert (after["state"], after["children"]) == ("failed", 0)
+    assert after["error"].startswith("the reason\n\n")
     assert "too_much" in after["error"]
 
 
