@@ -52,8 +52,8 @@ async def timed(work: Awaitable[object]) -> float:
 async def dag(connection: Connection, size: int) -> UUID:
     pipeline = Pipeline()
     first = pipeline.job("start")
-    leaves = [pipeline.job("leaf", {"n": n}, after=[first]) for n in range(size)]
-    pipeline.job("end", after=leaves)
+    leaves = [pipeline.job("leaf", {"n": n}, depends_on=[first]) for n in range(size)]
+    pipeline.job("end", depends_on=leaves)
     return (await pipeline.submit(connection)).id
 
 

@@ -1,5 +1,6 @@
 """A job and pipeline engine on PostgreSQL: insert a row, and it is run."""
 
+from reactor.children import Child
 from reactor.client.pipeline import Pipeline, SubmittedPipeline
 from reactor.client.submit import JobOptions, NewJob, Submitted, submit, submit_many
 from reactor.client.wait import Finished, wait
@@ -21,6 +22,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Cancelled",
+    "Child",
     "Completed",
     "Context",
     "Fail",

@@ -61,7 +61,8 @@ async def submit_demo(connection: Connection) -> str:
     pipeline = Pipeline()
     first = pipeline.job("demo.ingest", {"rows": 2000})
     years = [
-        pipeline.job("demo.recalculate", {"year": year}, after=[first], scope=f"demo/year={year}") for year in YEARS
+        pipeline.job("demo.recalculate", {"year": year}, depends_on=[first], scope=f"demo/year={year}")
+        for year in YEARS
     ]
-    pipeline.job("demo.aggregate", after=years)
+    pipeline.job("demo.aggregate", depends_on=years)
     return str((await pipeline.submit(connection)).id)

@@ -6,6 +6,8 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from reactor.children import Children
+
 
 @dataclass(frozen=True, slots=True)
 class Completed:
@@ -67,9 +69,8 @@ class Ending(NamedTuple):
     job_id: int
     attempt_id: UUID
     outcome: Outcome
-    children: str | None = None
-    """The chained jobs as JSON; they are created together with the outcome."""
-    child_count: int = 0
+    children: Children | None = None
+    """The chained jobs, which are created together with the outcome."""
     maybe_written: bool = False
     """An earlier try may have been committed, although no answer came."""
 

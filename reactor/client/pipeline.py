@@ -1,13 +1,12 @@
 """Builds a pipeline of jobs with dependencies, and submits it as a whole."""
 
-import json
 from collections.abc import Awaitable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Unpack, overload
 from uuid import UUID
 
 from reactor.client.drivers import AsyncConnection, Rows, SyncConnection, fetch
-from reactor.client.submit import JobOptions, NewJob, Submitted, encode_jobs, new_job
+from reactor.client.submit import JobOptions, NewJob, Submitted, arguments_of, encode_arguments, new_job
 from reactor.database import statements
 from reactor.errors import JobInvalid
 
@@ -36,8 +35,8 @@ class Pipeline:
     """```
     pipeline = Pipeline()
     read = pipeline.job("csv_ingest", {"file": "a.csv"})
-    years = [pipeline.job("recalculate", {"year": year}, after=[read]) for year in (2024, 2025)]
-    pipeline.job("aggregate", after=years)
+    years = [pipeline.job("recalculate", {"year": year}, depends_on=[read]) for year in (2024, 2025)]
+    pipeline.job("aggregate", depends_on=years)
     submitted = await pipeline.submit(connection)
     ```
     """
@@ -53,16 +52,17 @@ class Pipeline:
         job_type: str,
         payload: Mapping[str, Any] | None = None,
         *,
-        after: Iterable[Node | int] = (),
+        depends_on: Iterable[Node | int] = (),
         after_end_of: Iterable[Node | int] = (),
         **options: Unpack[JobOptions],
     ) -> Node:
-        """Adds a job. It starts when all of `after` are completed, and is cancelled if one of them ends otherwise.
+        """Adds a job. It starts when all of `depends_on` are completed, and is cancelled if one of them ends otherwise.
 
         Of `after_end_of` any end will do. Both take jobs of this pipeline, and ids of jobs that exist.
         """
         job = new_job(job_type, payload, {"pipeline_id": self._pipeline_id, **options})
-        needs = [self._need(one, "completed") for one in after] + [self._need(one, "finished") for one in after_end_of]
+        needs = [self._need(one, "completed") for one in depends_on]
+        needs += [self._need(one, "finished") for one in after_end_of]
         self._jobs.append(job)
         self._needs.append(needs)
         return Node(self, len(self._jobs))
@@ -99,10 +99,9 @@ def encode_pipeline(pipeline: Pipeline) -> str:
     """The jobs as JSON for reactor.submit_pipeline. Raises JobInvalid for values that can't be stored."""
     if not pipeline._jobs:
         raise JobInvalid("the pipeline has no job", "Add one with pipeline.job(...).")
-    specs = json.loads(encode_jobs(pipeline._jobs))
-    for spec, needs in zip(specs, pipeline._needs, strict=True):
-        spec["depends_on"] = needs
-    return json.dumps(specs)
+    return encode_arguments(
+        [arguments_of(job) | {"depends_on": needs} for job, needs in zip(pipeline._jobs, pipeline._needs, strict=True)]
+    )
 
 
 def submitted_pipeline(rows: Rows) -> SubmittedPipeline:

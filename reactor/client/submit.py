@@ -116,15 +116,19 @@ def _submitted(rows: Rows) -> list[Submitted]:
 
 def encode_jobs(jobs: Iterable[NewJob]) -> str:
     """The jobs as JSON for reactor.submit_many. Raises JobInvalid for values that can't be stored."""
+    return encode_arguments([arguments_of(job) for job in jobs])
+
+
+def encode_arguments(jobs: list[dict[str, Any]]) -> str:
     try:
-        return encode([_arguments(job) for job in jobs])
+        return encode(jobs)
     except ValueError as error:
         raise JobInvalid(
             f"the payload can't be encoded as JSON: {error}", "Use strings, numbers, lists and objects."
         ) from error
 
 
-def _arguments(job: NewJob) -> dict[str, Any]:
+def arguments_of(job: NewJob) -> dict[str, Any]:
     if job.run_after is not None and job.run_after.tzinfo is None:
         raise JobInvalid("run_after has no time zone", "Use datetime.now(UTC), or another aware datetime.")
     arguments = {field.name: getattr(job, field.name) for field in fields(NewJob)}

@@ -5,9 +5,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Unpack
 from uuid import UUID
 
+from reactor.children import Child
 from reactor.client.submit import JobOptions
 from reactor.database.connection import Connection
 from reactor.handlers.attempt import Attempt
+from reactor.handlers.children import ChildOptions, Inherited
 from reactor.handlers.steps import AT_ONCE, Step, Summary, run_step, run_steps
 from reactor.handlers.transaction import Pool
 from reactor.handlers.upstream import Upstream
@@ -66,14 +68,26 @@ class Context:
         return await self._attempt.upstream()
 
     async def chain(
-        self, job_type: str, payload: Mapping[str, Any] | None = None, **options: Unpack[JobOptions]
-    ) -> None:
+        self,
+        job_type: str,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        depends_on: Iterable[Child | int] = (),
+        after_end_of: Iterable[Child | int] = (),
+        inherit: Iterable[Inherited] = (),
+        **options: Unpack[JobOptions],
+    ) -> Child:
         """A job to be created when this one is settled, in its pipeline.
+
+        It starts when all of `depends_on` are completed, and all of `after_end_of` have ended: children that were
+        chained before, and ids of jobs that exist.
 
         An attempt that does not complete creates none, so a retry does not duplicate them. A step can chain only in
         ctx.transaction(), which makes its completion part of the same commit.
         """
-        self._attempt.unit_of_work.chain(job_type, payload, options)
+        return self._attempt.unit_of_work.chain(
+            job_type, payload, ChildOptions(depends_on, after_end_of, inherit, options)
+        )
 
     async def step(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """Calls the function, an `async def` or a `def` (in a thread), and stores what it returns: a later attempt gets
@@ -109,7 +123,16 @@ class Context:
 
 
 async def chain_job(
-    parent: Context, job_type: str, payload: Mapping[str, Any] | None = None, **options: Unpack[JobOptions]
-) -> None:
+    parent: Context,
+    job_type: str,
+    payload: Mapping[str, Any] | None = None,
+    *,
+    depends_on: Iterable[Child | int] = (),
+    after_end_of: Iterable[Child | int] = (),
+    inherit: Iterable[Inherited] = (),
+    **options: Unpack[JobOptions],
+) -> Child:
     """The same as `parent.chain`, under another name."""
-    await parent.chain(job_type, payload, **options)
+    return await parent.chain(
+        job_type, payload, depends_on=depends_on, after_end_of=after_end_of, inherit=inherit, **options
+    )

@@ -7,11 +7,13 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, TypeVar, Unpack
 from uuid import UUID
 
+from reactor.children import Child
 from reactor.client.submit import JobOptions
 from reactor.concurrency import in_thread
 from reactor.database.connection import Connection
 from reactor.handlers import record_step
 from reactor.handlers.attempt import Attempt
+from reactor.handlers.children import ChildOptions, Inherited
 from reactor.handlers.step_log import as_result
 from reactor.handlers.steps import AT_ONCE, Step, Summary, run_steps
 from reactor.handlers.upstream import Upstream
@@ -84,11 +86,22 @@ class SyncContext:
     def upstream(self) -> list[Upstream]:
         return self._wait(self._attempt.upstream())
 
-    def chain(self, job_type: str, payload: Mapping[str, Any] | None = None, **options: Unpack[JobOptions]) -> None:
-        async def chain() -> None:
-            self._attempt.unit_of_work.chain(job_type, payload, options)
+    def chain(
+        self,
+        job_type: str,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        depends_on: Iterable[Child | int] = (),
+        after_end_of: Iterable[Child | int] = (),
+        inherit: Iterable[Inherited] = (),
+        **options: Unpack[JobOptions],
+    ) -> Child:
+        async def chain() -> Child:
+            return self._attempt.unit_of_work.chain(
+                job_type, payload, ChildOptions(depends_on, after_end_of, inherit, options)
+            )
 
-        self._wait(chain())
+        return self._wait(chain())
 
     def step(self, name: str, function: Callable[..., Answer], *arguments: Any) -> Any:
         """As Context.step; the function is called in this thread."""

@@ -32,12 +32,12 @@ class Transaction:
         self._is_to_be_replaced = False
 
     @classmethod
-    async def begin(cls, pool: Pool, check: Callable[[], None]) -> "Transaction":
+    async def begin(cls, pool: Pool, check: Callable[[], None], job_id: int) -> "Transaction":
         """Waits for a database that is unreachable: without it the attempt could not end in any way."""
         backoff = Backoff(_RETRY)
         while True:
             try:
-                return await cls._try_to_begin(pool, check)
+                return await cls._try_to_begin(pool, check, job_id)
             except (*DRIVER_ERRORS, DatabaseUnreachable) as error:
                 if not is_transient(error):
                     raise
@@ -45,13 +45,15 @@ class Transaction:
                 check()
 
     @classmethod
-    async def _try_to_begin(cls, pool: Pool, check: Callable[[], None]) -> "Transaction":
+    async def _try_to_begin(cls, pool: Pool, check: Callable[[], None], job_id: int) -> "Transaction":
         connection: Any = await pool.acquire()
         # An old snapshot would not show the jobs that wait for this one when it ends.
         made = cls(pool, connection, connection.transaction(isolation="read_committed"))
         try:
             # A handler may pause in its transaction. Set in each one: the pool resets what is set for the session.
-            with connection.adding("set local idle_in_transaction_session_timeout = 0"):
+            # And jobs that it submits there are children of its job.
+            settings = f"set local idle_in_transaction_session_timeout = 0; set local reactor.parent = {job_id:d}"
+            with connection.adding(settings):
                 await made._transaction.start()
             check()
         except BaseException:

@@ -6,10 +6,11 @@ from typing import Any, TypeAlias
 
 import asyncpg
 
-from reactor.client.submit import encode_jobs, new_job
+from reactor.children import Child, Children
 from reactor.database.connection import Connection
 from reactor.database.failures import Failure, classify, is_transient
 from reactor.errors import ChainInStep, TransactionInParallel
+from reactor.handlers.children import ChildOptions, encode_child
 from reactor.handlers.services import Services
 from reactor.handlers.step_log import StepLog
 from reactor.handlers.transaction import Transaction
@@ -33,7 +34,7 @@ class UnitOfWork:
         self._step_log: StepLog | None = None
         self._running_steps = 0
         self._parallel_groups = 0
-        self._children: list[str] = []
+        self._children = Children()
         self._transaction: Transaction | None = None
 
     @property
@@ -44,24 +45,20 @@ class UnitOfWork:
         return self._step_log
 
     @property
-    def children(self) -> str | None:
-        """The chained jobs as JSON."""
-        return f"[{','.join(self._children)}]" if self._children else None
-
-    @property
-    def child_count(self) -> int:
-        return len(self._children)
+    def children(self) -> Children | None:
+        """None: it has none."""
+        return self._children or None
 
     @property
     def connection(self) -> "Connection | None":
         """Of its transaction."""
         return None if self._transaction is None else self._transaction.connection
 
-    def chain(self, job_type: str, payload: Mapping[str, Any] | None, options: Mapping[str, Any]) -> None:
+    def chain(self, job_type: str, payload: Mapping[str, Any] | None, options: ChildOptions) -> Child:
         if self._running_steps and (self._parallel_groups or not self.in_transaction):
             raise ChainInStep
         # As text: the caller may change its payload afterwards, and gets the error for what can't be stored.
-        self._children.append(encode_jobs([new_job(job_type, payload, options)])[1:-1])
+        return self._children.add(job_type, encode_child(self._children, job_type, payload, options))
 
     @asynccontextmanager
     async def transaction(self, check: Check) -> AsyncIterator[Connection]:
@@ -80,14 +77,14 @@ class UnitOfWork:
                     yield self._transaction.connection
         except BaseException as error:
             if not Fail.keeps_data(error):
-                del self._children[chained_before:]
+                self._children.undo(chained_before)
                 if self._step_log is not None:
                     self._step_log.undo(completed_before, error)
             raise
 
     @asynccontextmanager
     async def _root(self, check: Check) -> AsyncIterator[Connection]:
-        transaction = await Transaction.begin(self._services.pool, check)
+        transaction = await Transaction.begin(self._services.pool, check, self._job.id)
         if self._transaction is not None:
             await transaction.roll_back()
             raise RuntimeError("An attempt has one transaction: two tasks can't begin it at the same time.")
@@ -116,7 +113,7 @@ class UnitOfWork:
                     yield
         except BaseException as error:
             if not Fail.keeps_data(error):
-                del self._children[chained_before:]
+                self._children.undo(chained_before)
             raise
         finally:
             self._running_steps -= 1
@@ -187,6 +184,7 @@ class UnitOfWork:
             await self.roll_back()
             raise
         self._transaction = None
+        self._children.commit()
         return state
 
     @property

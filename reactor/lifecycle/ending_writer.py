@@ -37,7 +37,7 @@ _LACKS_CHARACTER = (asyncpg.UntranslatableCharacterError, asyncpg.CharacterNotIn
 
 def is_large(ending: Ending) -> bool:
     """It has many children, or large ones."""
-    return ending.children is not None and (ending.child_count > _LARGE_COUNT or len(ending.children) > _LARGE_SIZE)
+    return ending.children is not None and (len(ending.children) > _LARGE_COUNT or ending.children.size > _LARGE_SIZE)
 
 
 def _escaped(ending: Ending) -> Ending:
@@ -122,14 +122,14 @@ class EndingWriter(BatchWriter[Ending]):
             log.warning("end takes too long, written apart", job_id=item.job_id, error=summary(error))
             self._put_large(item)
             return True
-        is_hopeless = item.children is not None and tries >= _LARGE_TRIES and isinstance(error, asyncpg.PostgresError)
-        if is_hopeless:
+        if item.children is not None and tries >= _LARGE_TRIES and isinstance(error, asyncpg.PostgresError):
             self._fail(
                 item,
-                f"The database cancelled the creation of the {item.child_count} chained jobs {tries} times, the last "
+                f"The database cancelled the creation of the {len(item.children)} chained jobs {tries} times, the last "
                 f"time with: {summary(error)}. Chain jobs that each chain a part of them.",
             )
-        return is_hopeless
+            return True
+        return False
 
     def _doubted(self, item: Ending) -> Ending:
         return item._replace(maybe_written=True)

@@ -48,7 +48,11 @@ async def settle(
     async with connection.transaction(isolation="read_committed"):
         if statement_seconds is not None:
             await limit_statements(connection, statement_seconds)
-        return await _settle(connection, endings, lock_wait_ms)
+        states = await _settle(connection, endings, lock_wait_ms)
+    for ending in endings:
+        if ending.children:
+            ending.children.commit()
+    return states
 
 
 async def limit_statements(connection: Connection, seconds: float) -> None:
@@ -116,16 +120,20 @@ def _delay(seconds: float) -> float:
 
 async def _chain(connection: Connection, in_lock_order: Sequence[Ending]) -> dict[int, int]:
     """How many children each job got that has some. Locks the other jobs too, which the settle would lock later."""
+    children = {ending.job_id: ending.children for ending in in_lock_order if ending.children}
+    for chained in children.values():
+        chained.begin()
     records = await connection.fetch(
         statements.CHAIN,
         [ending.job_id for ending in in_lock_order],
         [ending.attempt_id for ending in in_lock_order],
-        [ending.children for ending in in_lock_order],
+        [ending.children.as_json if ending.children else None for ending in in_lock_order],
     )
-    for record in records:
-        if record["busy"]:
-            log.warning("chained jobs left out", job_id=record["id"], busy_with=record["busy"])
-    return {record["id"]: record["created"] for record in records}
+    for job_id, ids, outcomes in records:
+        children[job_id].find(ids, outcomes)
+        if busy := [holder for holder, outcome in zip(ids, outcomes, strict=True) if outcome == "busy"]:
+            log.warning("chained jobs left out", job_id=job_id, busy_with=busy)
+    return {job_id: outcomes.count("created") for job_id, _, outcomes in records}
 
 
 async def abandon(connection: Connection, job_id: int, attempt_id: UUID, outcome: Errored | Failed) -> JobState | None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import Any, TypeVar
 
+from reactor.children import Children
 from reactor.database.failures import Failure, server_failure
 from reactor.database.jsonb import encode
 from reactor.database.retry import RetryPolicy
@@ -233,7 +234,7 @@ class Execution:
         if not keeps_data(outcome):
             await work.roll_back()
             return self._ending(outcome)
-        ending = self._ending(outcome, work.children, work.child_count)
+        ending = self._ending(outcome, work.children)
         if work.in_transaction:
             attempt.phase = CLOSING
             return await work.commit(ending) or End.STALE
@@ -241,8 +242,8 @@ class Execution:
             attempt.check_held(await attempt.services.writers.steps.record(record, attempt.progress_of_steps))
         return ending
 
-    def _ending(self, outcome: Outcome, children: str | None = None, child_count: int = 0) -> Ending:
-        return Ending(self.job.id, self.job.attempt_id, outcome, children, child_count)
+    def _ending(self, outcome: Outcome, children: Children | None = None) -> Ending:
+        return Ending(self.job.id, self.job.attempt_id, outcome, children)
 
     def timed_out(self) -> Errored | Failed:
         return self._errored(TimeoutError(f"The handler did not end within {self.timeout_seconds:g} s."))

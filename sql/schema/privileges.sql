@@ -26,8 +26,9 @@ grant execute on function
         text),
     reactor.submit(varchar, json, uuid, text, bigint, timestamptz, bigint, double precision, text[], text, boolean,
         text, text),
-    reactor.submit_many, reactor.submit_pipeline, reactor.insert_jobs, reactor.find_exclusive,
-    reactor.find_key_holder, reactor.as_list
+    reactor.submit_many, reactor.submit_pipeline, reactor.insert_jobs, reactor.insert_dependencies,
+    reactor.find_exclusive, reactor.find_key_holder, reactor.as_list, reactor.parent, reactor.count_children,
+    reactor.submitted_children
     to reactor_producer, reactor_worker;
 
 grant select, insert, update, delete on reactor.jobs to reactor_worker;
@@ -40,7 +41,7 @@ grant select, update on reactor.settings, reactor.scope_locks, reactor.limit_loc
 grant select, insert on reactor.archive to reactor_worker;
 grant select, insert (who, what, target, came_from, details) on reactor.audit to reactor_worker;
 grant execute on function
-    reactor.chain,
+    reactor.chain, reactor.inherit,
     reactor.claim, reactor.claim_job, reactor.ready_kinds,
     reactor.share_batch,
     reactor.claim_limited, reactor.open_ready_kinds, reactor.open_kinds, reactor.line_buckets, reactor.leave_lines,

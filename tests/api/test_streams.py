@@ -275,7 +275,7 @@ async def test_a_stream_with_follow_stays_open_after_the_end_and_shows_a_retry(
 
 async def test_dependencies_are_sent_with_jobs_that_are_new_to_the_reader(connection: Connection, here: str) -> None:
     pipeline = Pipeline()
-    pipeline.job("work", after=[pipeline.job("work"), pipeline.job("work")])
+    pipeline.job("work", depends_on=[pipeline.job("work"), pipeline.job("work")])
     submitted = await pipeline.submit(connection)
     first, second, last = submitted.jobs
     async with open_stream(here, path_of(submitted.id)) as response:
@@ -286,7 +286,7 @@ async def test_dependencies_are_sent_with_jobs_that_are_new_to_the_reader(connec
         assert (await anext(events)).data["depends_on"] is None
         await anext(events)
         more = Pipeline(submitted.id)
-        more.job("work", after=[last])
+        more.job("work", depends_on=[last])
         await more.submit(connection)
         assert (await anext(events)).data["depends_on"] == [last]
 

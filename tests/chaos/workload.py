@@ -62,8 +62,8 @@ class Workload:
             ]
             pipeline = Pipeline()
             first = pipeline.job("ledger", max_attempts=self.max_attempts)
-            leaves = [pipeline.job("plain", after=[first], max_attempts=self.max_attempts) for _ in range(2)]
-            pipeline.job("ledger", after=leaves, max_attempts=self.max_attempts)
+            leaves = [pipeline.job("plain", depends_on=[first], max_attempts=self.max_attempts) for _ in range(2)]
+            pipeline.job("ledger", depends_on=leaves, max_attempts=self.max_attempts)
             created.append((await pipeline.submit(connection)).id)
         self.acknowledged.update(created)
 

@@ -50,8 +50,8 @@ async def test_a_dag_is_submitted_as_a_whole_and_run_in_order(
 
     pipeline = Pipeline()
     first = pipeline.job("read")
-    years = [pipeline.job("year", {"year": n}, after=[first]) for n in (2024, 2025, 2026)]
-    pipeline.job("sum", after=years)
+    years = [pipeline.job("year", {"year": n}, depends_on=[first]) for n in (2024, 2025, 2026)]
+    pipeline.job("sum", depends_on=years)
     submitted = await pipeline.submit(connection)
     assert submitted.outcome == "created"
     assert await states(connection, submitted.id) == ["pending", "waiting", "waiting", "waiting", "waiting"]
@@ -83,7 +83,7 @@ async def test_a_repeated_pipeline_is_created_once(connection: Connection) -> No
     for _ in range(2):
         pipeline = Pipeline()
         first = pipeline.job("first", idempotency_key="trigger-1")
-        pipeline.job("second", after=[first])
+        pipeline.job("second", depends_on=[first])
         answers.append(await pipeline.submit(connection))
     assert [answer.outcome for answer in answers] == ["created", "existing"]
     assert answers[0].id == answers[1].id
@@ -97,7 +97,7 @@ async def test_ten_concurrent_submits_create_one_pipeline(database: str, connect
         async with connect(database, name="test") as own:
             pipeline = Pipeline()
             first = pipeline.job("first", scope="table", exclusive=True)
-            pipeline.job("second", after=[first])
+            pipeline.job("second", depends_on=[first])
             submitted = await pipeline.submit(own)
             return submitted.outcome, submitted.id
 
@@ -133,7 +133,7 @@ async def test_a_job_can_depend_on_an_existing_job_and_on_any_end(
     pipeline = Pipeline()
     also = pipeline.job("fails")
     pipeline.job("clean_up", after_end_of=[before, also])
-    pipeline.job("never", after=[also])
+    pipeline.job("never", depends_on=[also])
     submitted = await pipeline.submit(connection)
     await run_until_idle(database, registry)
     assert await states(connection, submitted.id) == ["failed", "completed", "cancelled"]
@@ -206,7 +206,7 @@ async def test_an_invalid_pipeline_is_refused_before_it_is_sent(connection: Conn
         await Pipeline().submit(connection)
     other = Pipeline().job("elsewhere")
     with pytest.raises(JobInvalid, match="another pipeline"):
-        Pipeline().job("here", after=[other])
+        Pipeline().job("here", depends_on=[other])
     with pytest.raises(JobInvalid, match="colour"):
         Pipeline().job("here", colour="red")  # type: ignore[call-arg]  # the mistake
 
@@ -267,8 +267,8 @@ async def test_cancel_and_retry_of_a_pipeline_cover_its_jobs(
 
     pipeline = Pipeline()
     start = pipeline.job("first")
-    middle = pipeline.job("second", after=[start])
-    pipeline.job("second", after=[middle])
+    middle = pipeline.job("second", depends_on=[start])
+    pipeline.job("second", depends_on=[middle])
     pipeline.job("second")
     submitted = await pipeline.submit(connection)
     await run_until_idle(database, registry)

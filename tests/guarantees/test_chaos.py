@@ -19,7 +19,7 @@ SETTINGS = {"LEASE_SECONDS": 3, "HEARTBEAT_SECONDS": 0.5, "POLL_SECONDS": 2}
 async def submit(connection: Connection) -> None:
     pipeline = Pipeline()
     first = pipeline.job("fan_out")
-    pipeline.job("fan_in", after=[pipeline.job("ledger", after=[first]) for _ in range(LEAVES)])
+    pipeline.job("fan_in", depends_on=[pipeline.job("ledger", depends_on=[first]) for _ in range(LEAVES)])
     await pipeline.submit(connection)
 
 

@@ -11,6 +11,7 @@ import pytest
 from reactor import Cancelled, Context, Job, JobState, Registry
 from reactor.database.connection import Connection, connect
 from reactor.handlers.attempt import Attempt, Phase, Stop
+from reactor.handlers.children import ChildOptions
 from reactor.handlers.services import Services
 from reactor.pod.in_process import Reactor
 from tests.support.jobs import Row
@@ -67,7 +68,7 @@ def test_an_attempt_whose_job_the_database_does_not_list_must_stop(attempt: Atte
 
 def test_a_repeated_call_shares_nothing_with_the_first(attempt: Attempt) -> None:
     attempt.phase = Phase.RUNNING
-    attempt.unit_of_work.chain("child", None, {})
+    attempt.unit_of_work.chain("child", None, ChildOptions((), (), (), {}))
     second = attempt.repeat()
     assert (attempt.phase, second.phase) == (Phase.ENDED, Phase.READY)
     with pytest.raises(Cancelled, match="has ended"):

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from reactor.children import Children
 from reactor.counts import Histogram
 from reactor.database.connection import Connection, connect
 from reactor.database.reconnecting import ReconnectingConnection
@@ -55,8 +56,8 @@ async def test_a_postponed_write_whose_caller_was_cancelled_ends_with_a_report(
     await until(lambda: reports[-1])
 
 
-def children(count: int) -> str:
-    return "[" + ",".join(['{"job_type": "child"}'] * count) + "]"
+def children(count: int) -> Children | None:
+    return Children(['{"job_type": "child"}'] * count) or None
 
 
 async def test_an_end_with_many_children_does_not_delay_other_ends(
@@ -70,7 +71,7 @@ async def test_an_end_with_many_children_does_not_delay_other_ends(
         "create trigger hold after insert on reactor.jobs for each statement execute function public.hold()"
     )
     await connection.execute("select pg_advisory_lock(4711)")
-    writers.endings.put(Ending(parent.id, parent.attempt_id, Completed(), children(1001), 1001))
+    writers.endings.put(Ending(parent.id, parent.attempt_id, Completed(), children(1001)))
     await until(lambda: connection.fetchval("select exists (select from pg_locks where not granted)"))
     writers.endings.put(Ending(other.id, other.attempt_id, Completed()))
     await until(lambda: settled)
@@ -102,9 +103,7 @@ async def test_an_end_slower_than_the_servers_statement_timeout_is_written_apart
     name = await connection.fetchval("select current_database()")
     await connection.execute(f"alter database {name} set statement_timeout = '1s'")
     for job, chained in ((parent, count), (other, 0)):
-        writers.endings.put(
-            Ending(job.id, job.attempt_id, Completed(), children(chained) if chained else None, chained)
-        )
+        writers.endings.put(Ending(job.id, job.attempt_id, Completed(), children(chained)))
     await until(lambda: len(settled) == 2)
     assert settled == dict.fromkeys((other.id, parent.id), JobState.COMPLETED)
     assert (await row(parent.id))["children"] == count
@@ -115,7 +114,7 @@ async def test_an_end_whose_children_the_server_cannot_create_in_time_fails_its_
 ) -> None:
     parent = await claim(connection, worker, await insert(connection))
     await on_children(connection, "raise 'canceling statement due to statement timeout' using errcode = '57014'")
-    writers.endings.put(Ending(parent.id, parent.attempt_id, Completed(), children(2), 2))
+    writers.endings.put(Ending(parent.id, parent.attempt_id, Completed(), children(2)))
     await until(lambda: settled)
     assert settled == {parent.id: JobState.FAILED}
     error = (await row(parent.id))["error"]
@@ -142,7 +141,7 @@ async def test_an_end_with_too_many_children_fails_and_says_what_to_do(
     connection: Connection, worker: Worker, writers: Writers, settled: dict[int, JobState | None], row: Row
 ) -> None:
     parent = await claim(connection, worker, await insert(connection))
-    writers.endings.put(Ending(parent.id, parent.attempt_id, Completed(), children(100_001), 100_001))
+    writers.endings.put(Ending(parent.id, parent.attempt_id, Completed(), children(100_001)))
     await until(lambda: settled)
     assert settled == {parent.id: JobState.FAILED}
     error = (await row(parent.id))["error"]

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from reactor.children import Children
 from reactor.client.submit import NewJob, submit_many
 from reactor.database import statements
 from reactor.database.connection import Connection, connect
@@ -157,7 +158,7 @@ async def test_the_end_of_a_batch_with_children_locks_all_its_jobs_by_id(
     made = await submit_many(connection, [NewJob(job_type="work")] * 2)
     jobs = [job for one in made if (job := await claim_one(connection, worker, one.id))]
     older, younger = sorted(job.id for job in jobs)
-    children = {younger: '[{"job_type": "work"}]'}
+    children = {younger: Children(['{"job_type": "work"}'])}
     endings = [Ending(job.id, job.attempt_id, Completed(), children.get(job.id)) for job in jobs]
     await in_turn(
         database,

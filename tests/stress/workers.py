@@ -10,6 +10,7 @@ from uuid import UUID
 
 import asyncpg
 
+from reactor.children import Children
 from reactor.database import statements, wakeups
 from reactor.database.connection import Connection
 from reactor.database.wakeups import NEVER, Wakeups
@@ -435,13 +436,15 @@ class SimulatedWorker:
             return Snoozed(chance.choice((0.0, 0.05)))
         return Completed(result)
 
-    def _children(self) -> str | None:
+    def _children(self) -> Children | None:
         mix, chance = self._world.mix, self._chance
         # Fewer than one child per job, or they would never end.
         if not mix.has("children", chance) or chance.random() < 0.5:
             return None
         children = [{"job_type": job_type(self._world, chance), **options(self._world, chance)} for _ in range(2)]
-        return json.dumps(children)
+        if chance.random() < 0.3:
+            children[1]["depends_on"] = [{"place": 1, "needs": chance.choice(["completed", "finished"])}]
+        return Children(map(json.dumps, children))
 
     async def _release(self, jobs: list[Job]) -> set[int]:
         outcome = self._chance.choice(_RELEASES)

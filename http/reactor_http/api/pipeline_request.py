@@ -50,7 +50,7 @@ def build_pipeline(request: PipelineRequest) -> tuple[Pipeline, list[str]]:
         pipeline.job(
             job.job_type,
             job.payload,
-            after=[other for other, kind in needs.items() if kind == "completed"],
+            depends_on=[other for other, kind in needs.items() if kind == "completed"],
             after_end_of=[other for other, kind in needs.items() if kind == "finished"],
             **job.options(),
         )

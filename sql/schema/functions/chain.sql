@@ -1,13 +1,38 @@
+-- The jobs that running ones chain.
+--
+-- Each child is an object with the keys of reactor.submit_many, and perhaps
+-- - `depends_on`: other children of the same job, as {"place": 1}, or existing jobs, as {"id": 17}, with `needs` as in
+--   reactor.submit_pipeline. A child that another job was in the way of stands for that job;
+-- - `inherit`: what it takes from its parent, of queue, priority, lane, tags and scope. Its own tags are added to those
+--   of its parent, and its own scope follows that of its parent, after a slash.
+
+-- What a child inherits.
+create or replace function reactor.inherit(child jsonb, parent reactor.jobs) returns jsonb
+language sql stable
+return (
+    select jsonb_object_agg(i.name, case i.name
+        when 'queue' then to_jsonb(parent.queue)
+        when 'priority' then to_jsonb(parent.priority)
+        when 'lane' then to_jsonb(parent.lane)
+        when 'tags' then to_jsonb(parent.tags || array(
+            select t.tag from jsonb_array_elements_text(nullif(child -> 'tags', 'null')) t (tag)
+            where t.tag <> all (parent.tags)))
+        when 'scope' then to_jsonb(nullif(concat_ws('/', parent.scope, child ->> 'scope'), '')) end)
+    from jsonb_array_elements_text(child -> 'inherit') i (name));
+comment on function reactor.inherit is 'What a child of this job takes from it.';
+
 -- Creates the children of running attempts, in the pipelines of their parents unless they name another. Returns, for
--- the attempts that still hold their jobs, the number of children created and the jobs whose exclusive scopes refused
--- others. The lock lasts until the caller's transaction has settled the attempts too.
+-- the attempts that still hold their jobs, what became of each child: created, existing or busy, and then the id is
+-- that of the job in its way. The lock lasts until the caller's transaction has settled the attempts too.
 -- Lock order: rows of running jobs, by id. Attempts that are settled in the same transaction and have no children are
 -- locked with the others, or the settle would lock them later: their entries in `children` are NULL.
 create or replace function reactor.chain(parents bigint[], attempts uuid[], children jsonb[])
-    returns table (id bigint, created int, busy bigint[])
+    returns table (id bigint, ids bigint[], outcomes text[])
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
+    special constant text[] := '{depends_on,inherit}';
     parent record;
+    setting text;
 begin
     select c.id, jsonb_array_length(c.children) as size into parent
     from unnest(parents, chain.children) c (id, children)
@@ -17,8 +42,9 @@ begin
             using errcode = 'program_limit_exceeded',
             hint = 'At most 100,000 are created together. Chain jobs that each chain a part of them.';
     end if;
+    setting := set_config('reactor.parent', '', true);  -- these are counted by the settle
     for parent in
-        select j.id, j.pipeline_id, u.children
+        select j.id, j.pipeline_id, j as job, u.children
         from (select c.id, c.attempt_id, c.children
             from unnest(parents, attempts, chain.children) c (id, attempt_id, children)) u
         join reactor.jobs j on j.id = u.id and j.attempt_id = u.attempt_id and j.state = 'running'
@@ -26,12 +52,18 @@ begin
     loop
         continue when parent.children is null;
         id := parent.id;
-        select count(*) filter (where p.outcome = 'created'), array_agg(p.id) filter (where p.outcome = 'busy')
-        into created, busy
+        select array_agg(p.id order by p.place), array_agg(p.outcome order by p.place) into ids, outcomes
         from reactor.insert_jobs((
-            select jsonb_agg(case when e.spec ->> 'pipeline_id' is null
-                then e.spec || jsonb_build_object('pipeline_id', parent.pipeline_id) else e.spec end order by e.place)
+            select jsonb_agg(
+                case when e.spec ?| special
+                    then (e.spec || coalesce(reactor.inherit(e.spec, parent.job), '{}')) - special else e.spec end
+                || case when e.spec ->> 'pipeline_id' is null
+                    then jsonb_build_object('pipeline_id', parent.pipeline_id) else '{}' end
+                order by e.place)
             from jsonb_array_elements(parent.children) with ordinality e (spec, place)), parent.id) p;
+        if jsonb_path_exists(parent.children, '$[*].depends_on') then
+            perform reactor.insert_dependencies(parent.children, ids, outcomes);
+        end if;
         return next;
     end loop;
 end

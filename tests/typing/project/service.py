@@ -53,7 +53,7 @@ def by_connection(connection: sqlalchemy.Connection) -> list[Submitted]:
 def plan() -> Pipeline:
     pipeline = Pipeline()
     read = pipeline.job("csv.ingest", {"file": "a.csv"}, idempotency_key="a.csv")
-    years = [pipeline.job("report.write", {"year": year}, after=[read], priority=5) for year in (2024, 2025)]
+    years = [pipeline.job("report.write", {"year": year}, depends_on=[read], priority=5) for year in (2024, 2025)]
     pipeline.job("report.print", after_end_of=years, tags=("paper",))
     return pipeline
 

@@ -67,6 +67,10 @@ begin
     if outcomes <@ array['completed', 'partial', 'failed', 'error', 'snoozed'] then
         setting := set_config('reactor.claims_next', 'on', true);  -- see reactor.leave_places
     end if;
+    if current_setting('reactor.children', true) <> '' and reactor.submitted_children() > 0 then
+        -- The transaction of one attempt, in which its handler has submitted jobs.
+        children := array[coalesce(children[1], 0) + reactor.submitted_children()];
+    end if;
     if lock_wait_ms is not null then
         setting := set_config('lock_timeout', lock_wait_ms::text, true);
     end if;

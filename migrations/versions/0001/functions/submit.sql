@@ -24,6 +24,33 @@ end
 $$;
 comment on function reactor.find_key_holder is 'The job that holds an idempotency key, or NULL.';
 
+-- Jobs that a handler submits in the transaction of its attempt are children of its job, which its worker names in
+-- `reactor.parent`. Who may not write a job's parent_id can set it too, and it is ignored (insert_rules.sql).
+create or replace function reactor.parent() returns bigint
+language sql stable
+return nullif(current_setting('reactor.parent', true), '')::bigint;
+comment on function reactor.parent is 'The job whose attempt this transaction belongs to, or NULL.';
+
+-- For reactor.settle, at the end of the transaction. A savepoint that is rolled back takes its children with it. The
+-- transaction is noted, too: behind a pooler, a setting may be someone else's.
+create or replace function reactor.count_children(created bigint) returns void
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    setting text;
+begin
+    setting := set_config('reactor.children',
+        txid_current() || ' ' || coalesce(reactor.submitted_children(), 0) + created, true);
+end
+$$;
+comment on function reactor.count_children is 'Adds to the number of children that this transaction submitted.';
+
+create or replace function reactor.submitted_children() returns int
+language sql volatile
+return case when split_part(current_setting('reactor.children', true), ' ', 1) = txid_current()::text
+    then split_part(current_setting('reactor.children', true), ' ', 2)::int end;
+comment on function reactor.submitted_children is
+    'How many children a handler has submitted in this transaction; NULL: none.';
+
 create or replace function reactor.submit(
     job_type text,
     payload jsonb default '{}',
@@ -57,14 +84,17 @@ begin
     -- The conflicting job may have ended before it is read; then the insert is tried again.
     for try in 1 .. 10 loop
         insert into reactor.jobs as j (job_type, payload, pipeline_id, queue, priority, run_after, max_attempts,
-            timeout_seconds, tags, scope, exclusive, idempotency_key, lane)
+            timeout_seconds, tags, scope, exclusive, idempotency_key, lane, parent_id)
         values (submit.job_type, coalesce(submit.payload, '{}'),
             coalesce(submit.pipeline_id, reactor.time_ordered_uuid()), coalesce(submit.queue, 'default'),
             coalesce(submit.priority, 0), submit.run_after, submit.max_attempts, submit.timeout_seconds,
             coalesce(submit.tags, '{}'), submit.scope, coalesce(submit.exclusive, false), submit.idempotency_key,
-            submit.lane)
+            submit.lane, reactor.parent())
         on conflict do nothing
-        returning j.id, j.pipeline_id, 'created' as outcome into job;
+        returning j.id, j.pipeline_id, 'created' as outcome, j.parent_id into job;
+        if job.parent_id is not null then
+            perform reactor.count_children(1);
+        end if;
         if not found and submit.idempotency_key is not null then
             select h.id, h.pipeline_id, 'existing' as outcome into job
             from reactor.find_key_holder(submit.job_type, submit.idempotency_key) h where h.id is not null;
@@ -119,7 +149,7 @@ $$;
 comment on function reactor.submit(varchar, json, uuid, text, bigint, timestamptz, bigint, double precision, text[],
     text, boolean, text, text) is 'As reactor.submit with a payload of type jsonb.';
 
--- Inserts an array of jobs: the common part of submit_many, submit_pipeline and chain.
+-- Inserts an array of jobs: the common part of submit_many, submit_pipeline and chain, which names the parent.
 create or replace function reactor.insert_jobs(jobs jsonb, parent bigint)
     returns table (place int, id bigint, pipeline_id uuid, outcome text)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -173,7 +203,7 @@ begin
                 timeout_seconds, tags, scope, lane, parent_id)
             select s.job_type, coalesce(s.payload, '{}'), coalesce(s.pipeline_id, reactor.time_ordered_uuid()),
                 coalesce(s.queue, 'default'), coalesce(s.priority, 0), s.run_after, s.max_attempts, s.timeout_seconds,
-                coalesce(s.tags, '{}'), s.scope, s.lane, insert_jobs.parent
+                coalesce(s.tags, '{}'), s.scope, s.lane, coalesce(insert_jobs.parent, reactor.parent())
             from rows from (jsonb_to_recordset(jobs) as (job_type text, payload jsonb, pipeline_id uuid, queue text,
                 priority int, run_after timestamptz, max_attempts int, timeout_seconds real, tags text[], scope text,
                 lane text)) with ordinality as s (job_type, payload, pipeline_id, queue, priority, run_after,
@@ -182,6 +212,9 @@ begin
             returning j.id, j.pipeline_id
         )
         select (row_number() over (order by i.id))::int, i.id, i.pipeline_id, 'created' from inserted i;
+    if parent is null and reactor.parent() is not null then
+        perform reactor.count_children(jsonb_array_length(jobs));
+    end if;
 end
 $$;
 comment on function reactor.insert_jobs is 'Inserts jobs for submit_many, submit_pipeline and chain.';

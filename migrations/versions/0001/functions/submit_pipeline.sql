@@ -6,6 +6,29 @@ language sql immutable
 return case coalesce(jsonb_typeof(value), 'null') when 'array' then value when 'null' then '[]'
     else jsonb_build_array(value) end;
 
+-- The dependencies of jobs that were just inserted, in the order of the array. Of a job that was not created (another
+-- one was in its way), none are inserted.
+create or replace function reactor.insert_dependencies(jobs jsonb, ids bigint[], outcomes text[]) returns void
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    -- A job that waits for another in both ways waits for it to complete.
+    insert into reactor.dependencies (job_id, depends_on, needs)
+    select ids[e.place], predecessor.id, min(predecessor.needs)
+    from jsonb_array_elements(jobs) with ordinality e (spec, place)
+    cross join lateral jsonb_array_elements(reactor.as_list(e.spec -> 'depends_on')) d (need)
+    cross join lateral (
+        select
+            case when jsonb_typeof(d.need) = 'number' then ids[d.need::int]
+                when d.need ? 'place' then ids[(d.need ->> 'place')::int] else (d.need ->> 'id')::bigint end,
+            case when jsonb_typeof(d.need) = 'object' then coalesce(d.need ->> 'needs', 'completed')
+                else 'completed' end
+    ) predecessor (id, needs)
+    where outcomes[e.place] = 'created'
+    group by 1, 2;
+end
+$$;
+comment on function reactor.insert_dependencies is 'Inserts dependencies for submit_pipeline and chain.';
+
 -- A whole pipeline, all or nothing: jobs as in submit_many, each with `depends_on`, a list of what it waits for: the
 -- place (from 1) of another job in the array, or {"place": 2} or {"id": 17}, with "needs": "finished" for any terminal
 -- state. If an idempotency key or an exclusive scope refuses one of the jobs, none is created, and only the jobs that
@@ -61,19 +84,7 @@ begin
         if 'existing' = any (outcomes) or 'busy' = any (outcomes) then
             raise exception using errcode = 'RX001';  -- rolls back what was created
         end if;
-        -- A job that waits for another in both ways waits for it to complete.
-        insert into reactor.dependencies (job_id, depends_on, needs)
-        select ids[e.place], predecessor.id, min(predecessor.needs)
-        from jsonb_array_elements(jobs) with ordinality e (spec, place)
-        cross join lateral jsonb_array_elements(reactor.as_list(e.spec -> 'depends_on')) d (need)
-        cross join lateral (
-            select
-                case when jsonb_typeof(d.need) = 'number' then ids[d.need::int]
-                    when d.need ? 'place' then ids[(d.need ->> 'place')::int] else (d.need ->> 'id')::bigint end,
-                case when jsonb_typeof(d.need) = 'object' then coalesce(d.need ->> 'needs', 'completed')
-                    else 'completed' end
-        ) predecessor (id, needs)
-        group by 1, 2;
+        perform reactor.insert_dependencies(jobs, ids, outcomes);
     exception when sqlstate 'RX001' then
         return query
             select u.place, u.id, u.pipeline_id, u.outcome
