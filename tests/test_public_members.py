@@ -11,6 +11,7 @@ FOR_BOTH = {
     "check",
     "job",
     "log",
+    "meta",
     "progress",
     "resources",
     "step",

@@ -1,11 +1,12 @@
 """`reactor jobs` and `reactor why`: lists jobs, shows one, and explains why it is not running."""
 
+import json
 import shlex
 from typing import Any
 
 import click
 
-from reactor.cli.options import JOB_ID, json_option
+from reactor.cli.options import JOB_ID, json_option, meta_option
 from reactor.cli.output import ProgressReporter, percent, print_fields, print_json, print_table, printable
 from reactor.cli.session import run_connected
 from reactor.database.connection import Connection
@@ -27,6 +28,7 @@ _LAST_COLUMNS = ("attempt_id", "worker_id", "result", "error")
 @click.option("--scope", help="Only jobs of this scope.")
 @click.option("--tag", help="Only jobs with this tag.")
 @click.option("--pipeline", "pipeline_id", type=click.UUID, help="Only jobs of this pipeline.")
+@meta_option("Only jobs with this fact in their meta; may be repeated. VALUE is JSON, or a text.")
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Number of jobs, newest first."
 )
@@ -39,6 +41,7 @@ def jobs(job_id: int | None, limit: int, before: int | None, as_json: bool, **fi
       reactor jobs                        the newest 20
       reactor jobs --state running        those running now
       reactor jobs --state failed --type csv_ingest --limit 100
+      reactor jobs --meta region=eu --meta year=2026
       reactor jobs 17                     one job: payload, result, steps, attempts
       reactor jobs --json | jq '.jobs[].id'
 
@@ -111,7 +114,8 @@ def _print_page(page: Page, limit: int, chosen: dict[str, Any]) -> None:
     )
     if page.before is not None:
         names = {"job_type": "type", "pipeline_id": "pipeline"}
-        flags = [f"--{names.get(name, name)}={value}" for name, value in chosen.items()]
+        flags = [f"--{names.get(name, name)}={value}" for name, value in chosen.items() if name != "meta"]
+        flags += [f"--meta={name}={json.dumps(value)}" for name, value in chosen.get("meta", {}).items()]
         command = shlex.join(["reactor", "jobs", *flags, f"--limit={limit}", f"--before={page.before}"])
         click.echo(f"\nMore: {printable(command)}", err=True)
 

@@ -1,13 +1,33 @@
 """Options and argument types shared by several commands."""
 
+import json
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
 JOB_ID = click.IntRange(1, 2**63 - 1)
+
+
+def read_facts(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, Any] | None:
+    """What --meta NAME=VALUE says, each VALUE as JSON if it is, or as a text."""
+    facts: dict[str, Any] = {}
+    for fact in given:
+        name, equals, value = fact.partition("=")
+        if not (name and equals):
+            raise click.BadParameter(f"{fact!r} is not NAME=VALUE, such as region=eu.")
+        try:
+            facts[name] = json.loads(value)
+        except ValueError:
+            facts[name] = value
+    return facts or None
+
+
+def meta_option(text: str) -> Callable[[Command], Command]:
+    return click.option("--meta", metavar="NAME=VALUE", multiple=True, callback=read_facts, help=text)
+
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 

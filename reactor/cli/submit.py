@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from reactor.cli.options import json_option
+from reactor.cli.options import json_option, meta_option
 from reactor.cli.output import print_json
-from reactor.cli.session import run_connected
+from reactor.cli.session import current_operator, run_connected
 from reactor.client.submit import Submitted
 from reactor.client.submit import submit as submit_job
 from reactor.database import statements
@@ -94,6 +94,8 @@ def read_timeout(value: str) -> float:
 @click.option("--scope", help="What the job computes; at most one job per scope runs at a time.")
 @click.option("--exclusive", is_flag=True, help="Refuse the job while its scope has an unfinished exclusive job.")
 @click.option("--lane", help="On whose behalf, e.g. customer=17; lanes take turns.")
+@meta_option("Fact about the job, shown with it and for searching; may be repeated. VALUE is JSON, or a text.")
+@click.option("--submitted-by", help="On whose request.  [default: the user and host]")
 @click.option("--key", "idempotency_key", help="Idempotency key: the same type and key within 24 h is the same job.")
 @click.option("--pipeline", "pipeline_id", type=click.UUID, help="Pipeline to add the job to.  [default: a new one]")
 @json_option
@@ -118,7 +120,8 @@ def submit(run_after: datetime | None, delay: float | None, as_json: bool, **opt
         due = run_after
         if delay is not None:
             due = await connection.fetchval(statements.CLOCK) + timedelta(seconds=delay)
-        return await submit_job(connection, run_after=due, **options)
+        submitted_by = options.pop("submitted_by") or current_operator().who
+        return await submit_job(connection, run_after=due, submitted_by=submitted_by, **options)
 
     job = run_connected(send)
     if as_json:

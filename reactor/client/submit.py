@@ -29,6 +29,8 @@ class NewJob:
     exclusive: bool = False
     idempotency_key: str | None = None
     lane: str | None = None
+    meta: Mapping[str, Any] | None = None
+    submitted_by: str | None = None
 
 
 class JobOptions(TypedDict, total=False):
@@ -48,6 +50,8 @@ class JobOptions(TypedDict, total=False):
     exclusive: bool
     idempotency_key: str | None
     lane: str | None
+    meta: Mapping[str, Any] | None
+    submitted_by: str | None
 
 
 class Submitted(NamedTuple):
@@ -134,6 +138,7 @@ def arguments_of(job: NewJob) -> dict[str, Any]:
     arguments = {field.name: getattr(job, field.name) for field in fields(NewJob)}
     arguments["payload"] = dict(job.payload or {})
     arguments["tags"] = list(job.tags)
+    arguments["meta"] = dict(job.meta) if job.meta else None
     arguments["pipeline_id"] = str(job.pipeline_id) if job.pipeline_id else None
     arguments["run_after"] = job.run_after.isoformat() if job.run_after else None
     return arguments

@@ -1,16 +1,20 @@
 """One attempt at a job: its phase, why it must stop, and what it reports."""
 
+import json
 import time
+from collections.abc import Mapping
 from enum import Enum
+from typing import Any
 
 from reactor.database.connection import transaction_timeout
-from reactor.database.jsonb import storable
+from reactor.database.jsonb import encode, storable
 from reactor.handlers.services import Services
 from reactor.handlers.step_log import StepLog
 from reactor.handlers.transaction import Pool
 from reactor.handlers.unit_of_work import UnitOfWork
 from reactor.handlers.upstream import Upstream, upstream
 from reactor.job import Job, JobState
+from reactor.lifecycle.progress_writer import find_meta
 from reactor.lifecycle.settle import releases, settled
 from reactor.lifecycle.steps import Progress
 from reactor.log import Logger, get_logger
@@ -176,7 +180,16 @@ class Attempt:
 
     async def is_held(self) -> bool:
         """Asks the database whether the job is still this attempt's. Waits for a commit that is under way."""
-        return await self.services.writers.progress.report(self.job.id, self.job.attempt_id, None, None)
+        return await self.services.writers.progress.report(self.job.id, self.job.attempt_id)
+
+    async def meta(self, facts: Mapping[str, Any]) -> dict[str, Any]:
+        self.check()
+        if facts:
+            # As JSON has them now: the caller may change its values while they wait.
+            stored = json.loads(encode(facts))
+            progress = self.services.writers.progress
+            self.check_held(await progress.report(self.job.id, self.job.attempt_id, meta=stored))
+        return await self.services.writers.ask(lambda connection: find_meta(connection, self.job.id))
 
     async def committed_state(self) -> JobState | None:
         """Asks the database in which state this attempt has left its job. None: the job was taken from it."""

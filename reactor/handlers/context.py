@@ -63,6 +63,11 @@ class Context:
         """How far the job is (0 to 1), and one line for people. Clients see it when this returns."""
         await self._attempt.progress(fraction, message)
 
+    async def meta(self, **facts: Any) -> dict[str, Any]:
+        """Adds facts to the job's meta, and returns all of them. They are visible when this returns, and stay however
+        the attempt ends; a fact that belongs to the handler's data belongs into the result."""
+        return await self._attempt.meta(facts)
+
     async def upstream(self) -> list[Upstream]:
         """The jobs that this one waited for, with their results, in the order of their ids."""
         return await self._attempt.upstream()

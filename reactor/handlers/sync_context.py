@@ -83,6 +83,9 @@ class SyncContext:
     def progress(self, fraction: float | None = None, message: str | None = None) -> None:
         self._wait(self._attempt.progress(fraction, message))
 
+    def meta(self, **facts: Any) -> dict[str, Any]:
+        return self._wait(self._attempt.meta(facts))
+
     def upstream(self) -> list[Upstream]:
         return self._wait(self._attempt.upstream())
 

@@ -1,15 +1,17 @@
-"""Writes the progress of jobs, in batches."""
+"""Writes the progress of jobs, and facts about them, in batches."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import asyncpg
 
 from reactor.database import statements
 from reactor.database.connection import Connection
+from reactor.database.jsonb import encode
 from reactor.database.reconnecting import ReconnectingConnection
 from reactor.lifecycle.batch_writer import BatchWriter, lock_wait_ms
 
@@ -23,6 +25,7 @@ class _Item(NamedTuple):
     fraction: float | None
     message: str | None
     is_held: IsHeld
+    meta: Mapping[str, Any] | None = None
 
 
 class ProgressWriter(BatchWriter[_Item]):
@@ -34,14 +37,28 @@ class ProgressWriter(BatchWriter[_Item]):
     def has_work(self) -> bool:
         return bool(self._waiting)
 
-    async def report(self, job_id: int, attempt_id: UUID, fraction: float | None, message: str | None) -> bool:
+    async def report(
+        self,
+        job_id: int,
+        attempt_id: UUID,
+        fraction: float | None = None,
+        message: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> bool:
         """Returns when it is written. False: the attempt is stale; a report without content asks just that."""
-        return await asyncio.shield(self.put(job_id, attempt_id, fraction, message))
+        return await asyncio.shield(self.put(job_id, attempt_id, fraction, message, meta))
 
-    def put(self, job_id: int, attempt_id: UUID, fraction: float | None, message: str | None) -> IsHeld:
+    def put(
+        self,
+        job_id: int,
+        attempt_id: UUID,
+        fraction: float | None,
+        message: str | None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> IsHeld:
         """The same for a caller that does not wait."""
         is_held: IsHeld = asyncio.get_running_loop().create_future()
-        after = _Item(job_id, attempt_id, fraction, message, is_held)
+        after = _Item(job_id, attempt_id, fraction, message, is_held, meta)
         before = self._waiting.pop(attempt_id, None)
         self._waiting[attempt_id] = after if before is None else _merged(before, after)
         self._wake()
@@ -55,14 +72,18 @@ class ProgressWriter(BatchWriter[_Item]):
             await self._commit(in_lock_order, self._send, self._report)
 
     async def _send(self, connection: Connection, batch: Sequence[_Item]) -> set[UUID]:
-        records = await connection.fetch(
-            statements.REPORT_PROGRESS,
+        columns = [
             [item.job_id for item in batch],
             [item.attempt_id for item in batch],
             [item.fraction for item in batch],
             [item.message for item in batch],
             lock_wait_ms(batch),
-        )
+        ]
+        if any(item.meta for item in batch):
+            facts = [None if item.meta is None else encode(item.meta) for item in batch]
+            records = await connection.fetch(statements.REPORT_META, *columns, facts)
+        else:
+            records = await connection.fetch(statements.REPORT_PROGRESS, *columns)
         return {record[0] for record in records}
 
     async def _report(self, batch: Sequence[_Item], held: set[UUID], maybe_done: bool) -> None:
@@ -90,6 +111,7 @@ def _merged(before: _Item, after: _Item) -> _Item:
     return after._replace(
         fraction=before.fraction if after.fraction is None else after.fraction,
         message=before.message if after.message is None else after.message,
+        meta={**before.meta, **(after.meta or {})} if before.meta else after.meta,
     )
 
 
@@ -100,3 +122,8 @@ def _pass_on(waiting: IsHeld, done: IsHeld) -> None:
         waiting.set_exception(error)
     else:
         waiting.set_result(done.result())
+
+
+async def find_meta(connection: Connection, job_id: int) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(await connection.fetchval(statements.FIND_META, job_id))
+    return found

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from reactor.database import statements
 from reactor.database.connection import Connection
-from reactor.database.jsonb import decoded
+from reactor.database.jsonb import decoded, encode
 from reactor.errors import JobUnknown
 from reactor.job import JobState
 
@@ -25,6 +25,8 @@ class Filters:
     scope: str | None = None
     tag: str | None = None
     pipeline_id: UUID | None = None
+    meta: Mapping[str, Any] | None = None
+    """Facts that the job's meta has."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ async def list_jobs(
         filters.tag,
         filters.pipeline_id,
         max_scanned,
+        None if filters.meta is None else encode(filters.meta),
     )
     jobs = [dict(record) for record in records if record["id"] is not None]
     for job in jobs:
@@ -70,7 +73,7 @@ async def list_jobs(
 async def find_job(connection: Connection, job_id: int) -> dict[str, Any]:
     """The job's columns, and as lists of dicts its `dependencies`, `steps` and `earlier_attempts`."""
     job = await find_job_as_stored(connection, job_id)
-    for name in ("payload", "result"):
+    for name in ("payload", "result", "meta"):
         job[name] = decoded(job[name])
     for name in ("dependencies", "steps", "earlier_attempts"):
         job[name] = [_with_times(decoded(row)) for row in job[name]]

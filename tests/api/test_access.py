@@ -121,6 +121,37 @@ async def test_a_token_grants_the_permissions_of_its_entry() -> None:
         assert (await client.get("/may/submit")).json()["missing"] == "submit"
 
 
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/pipelines"])
+async def test_a_job_says_which_token_submitted_it_and_on_whose_behalf(
+    database: str, connection: Connection, path: str
+) -> None:
+    """F2: a caller can't hide its own name."""
+    app = app_with(database, tokens=ENTRIES)
+    async with client_of(app, SUBMITTER) as client:
+        for more in ({}, {"submitted_by": "alice"}):
+            job = {"job_type": "work"} | more
+            sent = job if path == "/v1/jobs" else {"jobs": [job]}
+            assert (await client.post(path, json=sent)).status_code == 202
+    stored = await connection.fetch("select id, submitted_by from reactor.jobs order by id")
+    assert [row["submitted_by"] for row in stored] == ["sam", "alice via sam"]
+    async with client_of(app, VIEWER) as client:
+        assert (await client.get(f"/v1/jobs/{stored[1]['id']}")).json()["submitted_by"] == "alice via sam"
+    await app.state.reactor.close()
+
+
+async def test_a_job_that_names_nobody_was_submitted_by_its_database_role(
+    database: str, connection: Connection
+) -> None:
+    await connection.execute("insert into reactor.jobs (job_type) values ('work')")
+    app = app_with(database)
+    async with client_of(app) as client:
+        assert (await client.post("/v1/jobs", json={"job_type": "work", "submitted_by": "alice"})).status_code == 202
+        jobs = [(await client.get(f"/v1/jobs/{number}")).json() for number in (1, 2)]
+    await app.state.reactor.close()
+    role = await connection.fetchval("select current_user")
+    assert [(job["submitted_by"], job["meta"]) for job in jobs] == [(role, {}), ("alice", {})]
+
+
 async def test_requests_without_a_token_get_401() -> None:
     """D13"""
     async with client_of(app_with(tokens=ENTRIES)) as client:

@@ -56,7 +56,7 @@ async def test_the_job_list_supports_every_filter(
     api: httpx.AsyncClient, connection: Connection, worker: Worker
 ) -> None:
     """J14: running jobs, and jobs by their attributes."""
-    made = await submit(api, queue="fast", scope="year=2026", tags=["a"])
+    made = await submit(api, queue="fast", scope="year=2026", tags=["a"], meta={"region": "eu", "year": 2026})
     await submit(api, job_type="other")
     await claim_one(connection, worker, made["id"])
     for name, value in (
@@ -66,9 +66,25 @@ async def test_the_job_list_supports_every_filter(
         ("scope", "year=2026"),
         ("tag", "a"),
         ("pipeline_id", made["pipeline_id"]),
+        ("meta", '{"region": "eu"}'),
     ):
         found = (await api.get("/v1/jobs", params={name: value})).json()["jobs"]
         assert [job["id"] for job in found] == [made["id"]], name
+
+
+async def test_next_keeps_the_facts_that_were_asked_for(api: httpx.AsyncClient) -> None:
+    ids = [(await submit(api, meta={"region": region}))["id"] for region in ("eu", "us", "eu")]
+    page = (await api.get("/v1/jobs", params={"meta": '{"region": "eu"}', "limit": 1})).json()
+    assert [job["id"] for job in page["jobs"]] == [ids[2]]
+    assert [job["id"] for job in (await api.get(page["next"])).json()["jobs"]] == [ids[0]]
+
+
+@pytest.mark.parametrize("meta", ["region=eu", '["eu"]', "", '{"a": NaN}', '{"a": "\\u0000"}', "[" * 9000])
+async def test_facts_that_are_not_an_object_are_refused(api: httpx.AsyncClient, meta: str) -> None:
+    refused = await api.get("/v1/jobs", params={"meta": meta})
+    assert refused.status_code == 422
+    assert refused.json()["errors"][0]["field"] == "meta"
+    assert "must be a JSON object" in refused.json()["errors"][0]["message"]
 
 
 async def test_a_job_is_shown_with_its_steps_and_attempts(

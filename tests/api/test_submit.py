@@ -37,6 +37,9 @@ async def test_a_job_is_accepted_with_all_fields(api: httpx.AsyncClient) -> None
         "scope": "year=2026",
         "exclusive": True,
         "idempotency_key": "k",
+        "lane": "customer=17",
+        "meta": {"region": "eu", "exact": 1.10},
+        "submitted_by": "alice",
     }
     response = await api.post("/v1/jobs", json=sent)
     assert response.status_code == 202

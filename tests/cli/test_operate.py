@@ -13,6 +13,7 @@ from uuid import uuid4
 import pytest
 
 from reactor.cli.output import ProgressReporter, printable
+from reactor.cli.session import current_operator
 from reactor.database.connection import Connection
 from reactor.job import JobState
 from reactor.lifecycle.claim import claim_one
@@ -94,7 +95,8 @@ def test_invalid_arguments_are_usage_errors(arguments: list[str]) -> None:
 async def test_submit_sets_every_option(reactor: Reactor, connection: Connection) -> None:
     done = reactor(
         *["submit", "work", '{"file": "ä"}', "--queue=q", "--priority=-5", "--delay=1h", "--max-attempts=7"],
-        *["--timeout=5m", "--tag=a", "--tag=b", "--scope=s", "--exclusive", "--key=k"],
+        *["--timeout=5m", "--tag=a", "--tag=b", "--scope=s", "--exclusive", "--key=k", "--submitted-by=alice"],
+        *["--meta=region=eu", "--meta=year=2026", '--meta=deep={"a": [1]}'],
         "--pipeline=6f1bd4a0-0000-4000-8000-000000000001",
     )
     assert done.returncode == 0
@@ -106,6 +108,8 @@ async def test_submit_sets_every_option(reactor: Reactor, connection: Connection
     assert (row["queue"], row["priority"], row["max_attempts"], row["timeout_seconds"]) == ("q", -5, 7, 300)
     assert (row["tags"], row["scope"], row["exclusive"], row["idempotency_key"]) == (["a", "b"], "s", True, "k")
     assert row["is_in_an_hour"]
+    assert row["submitted_by"] == "alice"
+    assert json.loads(row["meta"]) == {"region": "eu", "year": 2026, "deep": {"a": [1]}}
     assert json.loads(row["payload"]) == {"file": "ä"}
 
 
@@ -152,6 +156,20 @@ async def test_jobs_lists_newest_first_and_prints_the_command_for_the_next_page(
     assert f"reactor jobs '--tag=a b' --limit=2 --before={ids[1]}" in done.stderr
     page = json.loads(reactor("jobs", "--limit=2", f"--before={ids[1]}", "--json").stdout)
     assert ([job["id"] for job in page["jobs"]], page["before"]) == ([ids[0]], None)
+
+
+async def test_jobs_are_found_by_facts_and_the_next_page_too(reactor: Reactor, connection: Connection) -> None:
+    ids = [await insert(connection, meta=meta) for meta in ('{"a": "x y", "b": 1}', '{"a": "x y", "b": 2}') * 2]
+    done = reactor("jobs", "--meta=a=x y", "--meta=b=1", "--limit=1")
+    assert done.stdout.splitlines()[1].split()[0] == str(ids[2])
+    command = shlex.split(done.stderr.rpartition("More: reactor ")[2])
+    assert reactor(*command).stdout.splitlines()[1].split()[0] == str(ids[0])
+
+
+async def test_a_job_of_the_command_line_was_submitted_by_its_user(reactor: Reactor, connection: Connection) -> None:
+    """F2"""
+    assert reactor("submit", "work").returncode == 0
+    assert await connection.fetchval("select submitted_by from reactor.jobs") == current_operator().who
 
 
 @pytest.mark.parametrize("state", [state.value for state in JobState if state != JobState.RUNNING])

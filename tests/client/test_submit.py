@@ -46,6 +46,9 @@ async def test_submit_stores_every_option(connection: Connection) -> None:
         scope="year=2026",
         exclusive=True,
         idempotency_key="k",
+        lane="customer=17",
+        meta={"region": "eu"},
+        submitted_by="alice",
     )
     row = await connection.fetchrow("select * from reactor.jobs where id = $1", made.id)
     assert row
@@ -53,6 +56,7 @@ async def test_submit_stores_every_option(connection: Connection) -> None:
     assert row["payload"] == '{"file": "ä \' \\\\ \\n %s $1 :x.csv"}'
     assert (row["queue"], row["priority"], row["run_after"], row["max_attempts"]) == ("reports", -3, later, 7)
     assert (row["timeout_seconds"], row["tags"], row["scope"], row["exclusive"]) == (2.5, ["a", "b"], "year=2026", True)
+    assert (row["lane"], row["meta"], row["submitted_by"]) == ("customer=17", '{"region": "eu"}', "alice")
     assert row["state"] == JobState.PENDING
 
 
@@ -274,6 +278,10 @@ async def test_ten_concurrent_submits_create_one_job(
         ("(job_type, tags) values ('a', array_fill('t'::text, array[51]))", "too many tags"),
         ("(job_type, tags) values ('a', '{a,NULL}')", "tags must be a plain array of texts"),
         ("(job_type, tags) values ('a', '{{a,b},{c,d}}')", "tags must be a plain array of texts"),
+        ("(job_type, meta) values ('a', '[1]')", "meta is a JSON array, not an object"),
+        ("(job_type, meta) values ('a', jsonb_build_object('x', repeat('x', 10001)))", "meta is larger than 10 kB"),
+        ("(job_type, submitted_by) values ('a', E'x\\ny')", "not a valid submitted_by"),
+        ("(job_type, submitted_by) values ('a', '')", "not a valid submitted_by"),
     ],
 )
 async def test_an_invalid_row_is_refused_with_a_remedy(connection: Connection, columns: str, complaint: str) -> None:
@@ -296,6 +304,7 @@ async def test_invalid_options_are_refused_before_they_are_sent(connection: Conn
         {"payload": {"x": "\0"}},
         {"run_after": datetime(2026, 1, 1)},
         {"colour": "blue"},
+        {"meta": {"x": object()}},
     ):
         with pytest.raises(JobInvalid):
             await submit(connection, "a", **options)
@@ -313,6 +322,7 @@ async def test_an_unknown_field_in_sql_is_refused_by_name(connection: Connection
     ("call", "complaint"),
     [
         ("reactor.submit('a', priority => 100000)", "priority 100000 is out of range"),
+        ("reactor.submit('a', meta => '[]')", "meta is a JSON array, not an object"),
         ("reactor.submit_many('{}')", "not an array of objects"),
         ("reactor.submit_many('[1]')", "not an array of objects"),
         ("reactor.submit_many(null)", "not an array of objects"),

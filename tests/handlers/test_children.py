@@ -15,7 +15,6 @@ from reactor.errors import JobInvalid
 from reactor.testing import run_until_idle
 from tests.support.jobs import Row, insert
 
-
 TOMORROW = datetime.now(UTC) + timedelta(days=1)
 
 
@@ -313,6 +312,24 @@ async def test_a_child_of_a_job_without_a_scope_inherits_none(
     job_id = await insert(connection)
     await run(database, registry)
     assert [child["scope"] for child in await children(connection, job_id)] == [None, "factor=9"]
+
+
+async def test_a_child_was_submitted_by_who_submitted_its_parent(
+    database: str, connection: Connection, registry: Registry
+) -> None:
+    """F2: whoever started the pipeline, unless the handler names someone else."""
+
+    @registry.register("work")
+    async def work(ctx: Context) -> None:
+        await ctx.chain("part", {"year": 1})
+        await ctx.chain("part", {"year": 2}, submitted_by="the auditor", meta={"region": "eu"})
+
+    declared, undeclared = await insert(connection, submitted_by="alice"), await insert(connection)
+    await run(database, registry)
+    first, second = await children(connection, declared)
+    assert [child["submitted_by"] for child in (first, second)] == ["alice", "the auditor"]
+    assert json.loads(second["meta"]) == {"region": "eu"}
+    assert [child["submitted_by"] for child in await children(connection, undeclared)] == [None, "the auditor"]
 
 
 # Jobs that a handler submits in its transaction

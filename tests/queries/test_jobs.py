@@ -52,7 +52,14 @@ async def test_a_page_scans_a_limited_number_of_jobs_and_returns_where_to_contin
 async def test_every_filter_finds_its_jobs(connection: Connection, worker: Worker) -> None:
     """J14: running jobs, and jobs by their attributes."""
     pipeline = uuid4()
-    running = await insert(connection, queue="fast", scope="year=2026", tags=["a", "b"], pipeline_id=pipeline)
+    running = await insert(
+        connection,
+        queue="fast",
+        scope="year=2026",
+        tags=["a", "b"],
+        pipeline_id=pipeline,
+        meta='{"region": "eu", "year": 2026, "deep": {"a": 1, "b": 2}}',
+    )
     await claim(connection, worker, running)
     other = await insert(connection, job_type="report")
     for filters in (
@@ -62,11 +69,14 @@ async def test_every_filter_finds_its_jobs(connection: Connection, worker: Worke
         Filters(scope="year=2026"),
         Filters(tag="b"),
         Filters(pipeline_id=pipeline),
+        Filters(meta={"region": "eu", "year": 2026}),
+        Filters(meta={"deep": {"b": 2}}),
         Filters(JobState.RUNNING, "work", "fast", "year=2026", "a", pipeline),
     ):
         assert [job["id"] for job in (await list_jobs(connection, filters)).jobs] == [running], filters
     assert [job["id"] for job in (await list_jobs(connection, Filters(state=JobState.PENDING))).jobs] == [other]
     assert (await list_jobs(connection, Filters(tag="c"))).jobs == []
+    assert (await list_jobs(connection, Filters(meta={"region": "us"}))).jobs == []
 
 
 @pytest.mark.parametrize(

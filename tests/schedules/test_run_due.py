@@ -122,6 +122,7 @@ async def test_a_tick_submits_the_job_of_the_schedule(connection: Connection) ->
         "timeout_seconds",
     )
     assert [job[name] for name in names] == ["work", '{"a": 1}', "q", 5, "x", True, ["t", "schedule:s"], 7, 9]
+    assert job["submitted_by"] == "schedule s"
     assert job["idempotency_key"] == f"schedule:s:{due.astimezone(UTC).isoformat()}"
     row = await read(connection)
     assert (row["last_run_at"], row["last_job_id"], row["error"]) == (due, job["id"], None)

@@ -704,6 +704,81 @@ async def test_progress_is_committed_when_the_call_returns(bench: Bench, registr
     assert seen == [(0.25, "a quarter"), (0.5, "a quarter"), (0.5, "half\ufffd ?"), (pytest.approx(0.99), "together")]
 
 
+@pytest.mark.parametrize("in_thread", [False, True])
+async def test_facts_are_added_to_the_job_at_once_and_kept(bench: Bench, registry: Registry, in_thread: bool) -> None:
+    """D17: an attempt that fails leaves them to the next one."""
+    seen: list[Any] = []
+
+    async def direct(job: Job, ctx: Context) -> None:
+        seen.append(await ctx.meta())
+        seen.append(await ctx.meta(children_fired=3, ids=[job.attempts]))
+        assert json.loads((await bench.row(job.id))["meta"]) == seen[-1]
+        if job.attempts == 1:
+            raise ValueError
+
+    def threaded(job: Job, ctx: SyncContext) -> None:
+        seen.extend([ctx.meta(), ctx.meta(children_fired=3, ids=[job.attempts])])
+        if job.attempts == 1:
+            raise ValueError
+
+    registry.register("work", backoff=0)(threaded if in_thread else direct)
+    after = await bench.ran(meta={"region": "eu", "children_fired": 0})
+    first, last = ({"region": "eu", "children_fired": 3, "ids": [number]} for number in (1, 2))
+    assert seen == [{"region": "eu", "children_fired": 0}, first, first, last]
+    assert (after["state"], json.loads(after["meta"])) == ("completed", last)
+
+
+async def test_facts_and_progress_that_are_reported_together_are_all_written(bench: Bench, registry: Registry) -> None:
+    @registry.register("work")
+    async def work(ctx: Context) -> Partial:
+        await asyncio.gather(*(ctx.meta(**{f"n{n}": n, "last": n}) for n in range(20)), ctx.progress(0.5, "half"))
+        return Partial()
+
+    one, other = await bench.submit(), await bench.submit()
+    await bench.run()
+    for job_id in (one, other):
+        after = await bench.row(job_id)
+        assert json.loads(after["meta"]) == {f"n{n}": n for n in range(20)} | {"last": 19}
+        assert (after["progress"], after["status_message"]) == (0.5, "half")
+
+
+@pytest.mark.parametrize(
+    ("facts", "complaint"),
+    [
+        ({"x": "y" * 10_001}, "meta is larger than 10 kB"),
+        ({"x": float("nan")}, "not JSON compliant"),
+        ({"x": "\0"}, "the character NUL"),
+        ({"x": object()}, "not JSON serializable"),
+    ],
+    ids=["size", "nan", "nul", "object"],
+)
+async def test_facts_that_can_not_be_stored_are_refused(
+    bench: Bench, registry: Registry, facts: dict[str, Any], complaint: str
+) -> None:
+    @registry.register("work", max_attempts=1)
+    async def work(job: Job, ctx: Context) -> None:
+        await ctx.meta(**(facts if job.payload else {"good": True}))
+
+    bad, good = await bench.submit({"bad": True}), await bench.submit()
+    await bench.run()
+    after = await bench.row(bad)
+    assert (after["state"], after["meta"]) == ("failed", None)
+    assert complaint in after["error"]
+    assert json.loads((await bench.row(good))["meta"]) == {"good": True}
+
+
+async def test_facts_of_a_job_that_was_taken_are_not_written(bench: Bench, registry: Registry) -> None:
+    """F6"""
+
+    @registry.register("work")
+    async def work(job: Job, ctx: Context) -> None:
+        await bench.connection.fetch(statements.CANCEL, [job.id], "no more")
+        await ctx.meta(late=True)
+
+    after = await bench.ran()
+    assert (after["state"], after["meta"]) == ("cancelled", None)
+
+
 @pytest.mark.parametrize("fraction", [-0.1, 1.1, float("nan"), float("inf")])
 async def test_progress_outside_0_to_1_is_refused(bench: Bench, registry: Registry, fraction: float) -> None:
     @registry.register("work", max_attempts=1)

@@ -52,6 +52,14 @@ def operator(request: Request) -> Operator:
     return Operator(caller(request).name, request.client.host if request.client else "unknown")
 
 
+def submitted_by(request: Request, declared: str | None) -> str | None:
+    """What is stored of who submits a job. A caller may say on whose behalf, but not hide its own name."""
+    found = caller(request)
+    if found is ANONYMOUS:
+        return declared
+    return found.name if declared is None else f"{declared} via {found.name}"
+
+
 def caller_if_known(request: Request) -> Caller | None:
     """The caller; None if a token is required and the request has none."""
     if state_of(request).tokens.are_configured and "authorization" not in request.headers:

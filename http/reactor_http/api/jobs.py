@@ -1,5 +1,6 @@
 """The endpoints for jobs: submit, list, show, and explain why a job is not running."""
 
+import json
 from typing import Any
 
 from starlette.requests import Request
@@ -11,7 +12,7 @@ from reactor.errors import JobUnknown
 from reactor.queries.jobs import Filters, find_job_as_stored, list_jobs
 from reactor.queries.why import why as find_reasons
 from reactor_http.api import responses
-from reactor_http.api.access import Permission
+from reactor_http.api.access import Permission, submitted_by
 from reactor_http.api.endpoint import Endpoint
 from reactor_http.api.read_request import job_id, read_body, read_query
 from reactor_http.api.render_response import join_json, json_response, response_with_etag, url_of
@@ -20,20 +21,21 @@ from reactor_http.problem import Problem
 from reactor_http.state import state_of
 
 _LISTED_FIELDS = tuple(responses.Job.model_fields)
-_STORED_AS_JSON = ("payload", "result", "dependencies", "earlier_attempts")
+_STORED_AS_JSON = ("payload", "result", "meta", "dependencies", "earlier_attempts")
 
 
 async def submit_job(request: Request) -> Response:
     body = await read_body(request, JobRequest)
     async with state_of(request).connection() as connection:
-        submitted = await submit_unless_draining(connection, body.new_job())
-        job = None if submitted.outcome == "created" else await find_listed(connection, submitted.id)
+        job = body.new_job(submitted_by(request, body.submitted_by))
+        submitted = await submit_unless_draining(connection, job)
+        other = None if submitted.outcome == "created" else await find_listed(connection, submitted.id)
     if submitted.outcome == "busy":
-        raise scope_conflict(submitted.id, job)
+        raise scope_conflict(submitted.id, other)
     content = {"id": submitted.id, "pipeline_id": submitted.pipeline_id, "outcome": submitted.outcome}
     location = url_of(request, f"/v1/jobs/{submitted.id}")
-    if job:
-        return json_response(content | {"job": job}, 200, location=location)
+    if other:
+        return json_response(content | {"job": other}, 200, location=location)
     return json_response(content, 202, location=location)
 
 
@@ -41,7 +43,8 @@ async def find_jobs(request: Request) -> Response:
     query = read_query(request, JobsQuery)
     filters = query.model_dump(exclude={"limit", "before"})
     async with state_of(request).connection() as connection:
-        page = await list_jobs(connection, Filters(**filters), query.limit, query.before)
+        facts = None if query.meta is None else json.loads(query.meta)
+        page = await list_jobs(connection, Filters(**filters | {"meta": facts}), query.limit, query.before)
     next_page = page.before and url_of(request, "/v1/jobs", **filters, limit=query.limit, before=page.before)
     return json_response({"jobs": [_only_listed(job) for job in page.jobs], "next": next_page})
 

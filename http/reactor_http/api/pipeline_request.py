@@ -1,5 +1,6 @@
 """Builds a pipeline from the jobs of a request, resolving names to jobs."""
 
+from collections.abc import Callable
 from graphlib import CycleError, TopologicalSorter
 
 from pydantic_core import from_json
@@ -24,8 +25,13 @@ def check_dependency_count(body: bytes) -> None:
         raise invalid({"jobs": f"have {count:,} dependencies in all; the limit is {MAX_DEPENDENCIES:,}"})
 
 
-def build_pipeline(request: PipelineRequest) -> tuple[Pipeline, list[str]]:
-    """The pipeline, and the names of its jobs in the response."""
+def build_pipeline(
+    request: PipelineRequest, submitted_by: Callable[[str | None], str | None]
+) -> tuple[Pipeline, list[str]]:
+    """The pipeline, and the names of its jobs in the response.
+
+    `submitted_by` returns what is stored of what a job declares.
+    """
     names = [job.name or f"#{number}" for number, job in enumerate(request.jobs, 1)]
     index_of: dict[str, int] = {}
     for index, name in enumerate(names):
@@ -52,7 +58,7 @@ def build_pipeline(request: PipelineRequest) -> tuple[Pipeline, list[str]]:
             job.payload,
             depends_on=[other for other, kind in needs.items() if kind == "completed"],
             after_end_of=[other for other, kind in needs.items() if kind == "finished"],
-            **job.options(),
+            **job.options() | {"submitted_by": submitted_by(job.submitted_by)},
         )
     return pipeline, names
 

@@ -6,7 +6,7 @@ from starlette.responses import Response
 from reactor.client.submit_unless_draining import submit_pipeline_unless_draining
 from reactor.queries.pipelines import PipelineFilters, find_whole_pipeline, list_pipelines
 from reactor_http.api import responses
-from reactor_http.api.access import Permission
+from reactor_http.api.access import Permission, submitted_by
 from reactor_http.api.endpoint import Endpoint
 from reactor_http.api.jobs import find_listed, scope_conflict
 from reactor_http.api.pipeline_request import build_pipeline, check_dependency_count
@@ -17,7 +17,8 @@ from reactor_http.state import state_of
 
 
 async def submit_pipeline(request: Request) -> Response:
-    pipeline, names = build_pipeline(await read_body(request, PipelineRequest, check=check_dependency_count))
+    body = await read_body(request, PipelineRequest, check=check_dependency_count)
+    pipeline, names = build_pipeline(body, lambda declared: submitted_by(request, declared))
     async with state_of(request).connection() as connection:
         submitted = await submit_pipeline_unless_draining(connection, pipeline)
         holder = submitted.in_the_way

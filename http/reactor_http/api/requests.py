@@ -26,6 +26,7 @@ from reactor.job import JobState
 LARGEST_ID = 2**63 - 1
 _PAYLOAD_BYTES = 1_000_000
 _TAGS_BYTES = 10_000
+_META_BYTES = 10_000
 
 
 def _integer(value: object) -> object:
@@ -68,6 +69,24 @@ def _payload(value: dict[str, Any]) -> dict[str, Any]:
     # The escaped text is never shorter than what PostgreSQL counts, so most payloads are encoded only once.
     if len(encode(value)) > _PAYLOAD_BYTES and len(json.dumps(value, ensure_ascii=False).encode()) > _PAYLOAD_BYTES:
         raise ValueError("is larger than 1 MB: store the data elsewhere and send a reference to it")
+    return value
+
+
+def _meta(value: dict[str, Any] | None) -> dict[str, Any] | None:
+    encode(value)
+    if len(json.dumps(value, ensure_ascii=False).encode()) > _META_BYTES:
+        raise ValueError("is larger than 10 kB: store the data elsewhere, or in the result")
+    return value
+
+
+def _facts(value: str) -> str:
+    try:
+        facts = json.loads(value)
+        encode(facts)
+    except (ValueError, RecursionError):
+        facts = None
+    if not isinstance(facts, dict):
+        raise ValueError('must be a JSON object, such as {"region": "eu"}')
     return value
 
 
@@ -155,6 +174,11 @@ class JobFields(RequestBody):
     lane: Key | None = None
     """On whose behalf the job runs, e.g. customer=17. Lanes take turns, and limits may apply to each. Follows the rules
     of scope, and is not *."""
+    meta: Annotated[dict[str, Any] | None, AfterValidator(_meta)] = None
+    """Facts about the job, to which its handler may add: an object of at most 10 kB."""
+    submitted_by: Label | None = None
+    """On whose request, e.g. a user's name; the name of the token is added. null: the token. Follows the rules of
+    job_type."""
 
     @field_validator("exclusive")
     @classmethod
@@ -173,8 +197,9 @@ class JobRequest(JobFields):
     pipeline_id: UUID | None = None
     """An existing pipeline to add the job to; null: a new one."""
 
-    def new_job(self) -> NewJob:
-        return NewJob(job_type=self.job_type, payload=self.payload, pipeline_id=self.pipeline_id, **self.options())
+    def new_job(self, submitted_by: str | None) -> NewJob:
+        options = self.options() | {"submitted_by": submitted_by}
+        return NewJob(job_type=self.job_type, payload=self.payload, pipeline_id=self.pipeline_id, **options)
 
 
 class DependencyRequest(RequestBody):
@@ -257,6 +282,8 @@ class JobsQuery(Query):
     scope: Key | None = None
     tag: Annotated[Text, Field(min_length=1, max_length=1000)] | None = None
     pipeline_id: UUID | None = None
+    meta: Annotated[str, AfterValidator(_facts), Field(max_length=20_000)] | None = None
+    """A JSON object: facts that the job's meta has."""
     limit: int = Field(50, ge=1, le=1000)
     before: int | None = Field(None, ge=1, le=LARGEST_ID)
     """Only jobs older than this id; part of the URL in `next`."""

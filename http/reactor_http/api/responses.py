@@ -85,6 +85,9 @@ class FullJob(Job):
     timeout_seconds: float | None
     idempotency_key: str | None
     lane: str | None
+    meta: dict[str, Any]
+    submitted_by: str
+    """The token, what the producer declared, or the database role."""
     attempt_id: UUID | None
     worker_id: UUID | None
     broken_by: int | None

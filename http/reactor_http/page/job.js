@@ -183,7 +183,7 @@ export class JobPanel {
 
   /** @param {StoredJob} job */
   #drawFacts(job) {
-    const facts = factsOf(job);
+    const facts = factsOf(job, this.#details?.submitted_by);
     const names = facts.map(([name]) => name).join();
     if (this.#facts.dataset.names !== names) {
       this.#facts.dataset.names = names;
@@ -269,12 +269,13 @@ export class JobPanel {
   }
 
   /** @param {JobDetails} details */
-  #drawData({ payload, result }) {
+  #drawData({ payload, result, meta }) {
     const isOpen = [...this.#data.querySelectorAll("details")].map((element) => element.open);
     /** @type {[string, Record<string, unknown> | null][]} */
     const values = [
       ["Payload", payload],
       ["Result", result],
+      ["Meta", meta],
     ];
     const parts = values
       .filter(([, value]) => value && Object.keys(value).length)
@@ -289,12 +290,13 @@ export class JobPanel {
 
 /**
  * @param {StoredJob} job
+ * @param {string} [submittedBy]
  * @returns {[name: string, value: string][]}
  */
-function factsOf(job) {
+function factsOf(job, submittedBy) {
   const scope = job.scope && `${job.scope}${job.is_current ? " (current)" : ""}`;
   const children = `${number(job.children)} ${job.children === 1 ? "job" : "jobs"}`;
-  /** @type {[string, string | null | false][]} */
+  /** @type {[string, string | null | undefined | false][]} */
   const facts = [
     ["Pod", job.locked_by],
     ["Attempts", attemptsText(job)],
@@ -302,6 +304,7 @@ function factsOf(job) {
     ["Priority", job.priority !== 0 && String(job.priority)],
     ["Scope", scope],
     ["Tags", job.tags.join(", ")],
+    ["Submitted by", submittedBy],
     ["Created", `${date(job.created_at)}, ${age(job.created_at)}`],
     ["Run after", job.run_after && job.state === "pending" && date(job.run_after)],
     ["Started", job.started_at && date(job.started_at)],

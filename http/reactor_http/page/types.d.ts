@@ -74,6 +74,8 @@ export interface EarlierAttempt {
 export interface JobDetails extends Job {
   payload: Record<string, unknown>;
   result: Record<string, unknown> | null;
+  meta: Record<string, unknown>;
+  submitted_by: string;
   dependencies: Dependency[];
   earlier_attempts: EarlierAttempt[];
 }

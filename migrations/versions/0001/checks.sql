@@ -111,3 +111,22 @@ return case
         reactor.refuse('reactor: tags must be a plain array of texts', 'Give one dimension, without NULL.')
     else reactor.refuse('reactor: there are too many tags, or they are too long',
         'Use at most 50 tags, 10 kB in total.') end;
+
+create or replace function reactor.is_meta(value jsonb) returns boolean
+language sql immutable
+return value is null or jsonb_typeof(value) = 'object' and octet_length(value::text) <= 10000;
+
+create or replace function reactor.check_meta(value jsonb) returns boolean
+language sql volatile
+return case
+    when reactor.is_meta(value) then true
+    when jsonb_typeof(value) = 'object' then reactor.refuse('reactor: meta is larger than 10 kB',
+        'Store the data elsewhere, or in the result.')
+    else reactor.refuse(format('reactor: meta is a JSON %s, not an object', jsonb_typeof(value)),
+        'Give an object such as {"region": "eu"}.') end;
+
+create or replace function reactor.check_submitted_by(value text) returns boolean
+language sql volatile
+return case when reactor.is_key(value) then true
+    else reactor.refuse(format('reactor: %L is not a valid submitted_by', left(value, 100)),
+        'Use 1 to 1000 bytes without control characters, or NULL.') end;

@@ -1,4 +1,4 @@
--- The jobs that running ones chain.
+-- The jobs that running ones chain. They were submitted by whoever submitted the first one.
 --
 -- Each child is an object with the keys of reactor.submit_many, and perhaps
 -- - `depends_on`: other children of the same job, as {"place": 1}, or existing jobs, as {"id": 17}, with `needs` as in
@@ -59,6 +59,8 @@ begin
                     then (e.spec || coalesce(reactor.inherit(e.spec, parent.job), '{}')) - special else e.spec end
                 || case when e.spec ->> 'pipeline_id' is null
                     then jsonb_build_object('pipeline_id', parent.pipeline_id) else '{}' end
+                || case when e.spec ->> 'submitted_by' is null and (parent.job).submitted_by is not null
+                    then jsonb_build_object('submitted_by', (parent.job).submitted_by) else '{}' end
                 order by e.place)
             from jsonb_array_elements(parent.children) with ordinality e (spec, place)), parent.id) p;
         if jsonb_path_exists(parent.children, '$[*].depends_on') then

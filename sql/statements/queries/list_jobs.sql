@@ -1,5 +1,6 @@
 -- The newest jobs with an id below $1 (NULL: from the newest), at most $2, with the state $3, type $4, queue $5, scope
--- $6, tag $7 and pipeline $8 (NULL: any). By id and not by offset, so that pages are stable while jobs arrive.
+-- $6, tag $7, pipeline $8 and the facts $10 in their meta (NULL: any). By id and not by offset, so that pages are
+-- stable while jobs arrive.
 --
 -- A page reads $9 jobs at most, so that no filter reads the whole table; if the page is not full, `next_before` is the
 -- last job that it read. Filters with an index choose what is read, the others filter that. Only one of the branches is
@@ -49,6 +50,7 @@ with candidates as not materialized (
         and ($5::text is null or j.queue = $5)
         and ($6::text is null or j.scope = $6)
         and ($7::text is null or $7 = any (j.tags))
+        and ($10::jsonb is null or j.meta @> $10)
     order by j.id desc
     limit $2::int
 )

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from sqlalchemy import text
 
 import reactor
-from reactor import Context, Fail, Job, Partial, Retry, Snooze, Step, Summary, SyncContext, register
+from reactor import Child, Context, Fail, Job, Partial, Retry, Snooze, Step, Summary, SyncContext, register
 
 
 class Report(BaseModel):
@@ -33,7 +33,9 @@ async def ingest(job: Job, ctx: Context) -> dict[str, Any]:
     async with ctx.transaction() as connection:
         rows: int = await connection.fetchval("select count(*) from incoming where file = $1", job.payload["file"])
         await connection.execute("delete from incoming where file = $1", job.payload["file"])
-        await ctx.chain("report.write", {"rows": rows}, scope=f"job={job.id}", tags=["nightly"], priority=-1)
+        first: Child = await ctx.chain("report.write", {"rows": rows}, tags=["nightly"], priority=-1)
+        await ctx.chain("report.print", depends_on=[first], inherit=["queue", "scope"], scope=f"job={job.id}")
+        await ctx.meta(rows=rows)
         await reactor.submit(connection, "audit.note", {"rows": rows}, idempotency_key=f"note-{job.id}")
     await ctx.progress(0.5, "half of it")
     return {"rows": rows, "price": ctx.resources["prices"]["wheat"]}
@@ -42,7 +44,7 @@ async def ingest(job: Job, ctx: Context) -> dict[str, Any]:
 @register("report.write")
 async def write_report(report: Report, ctx: Context) -> Summary | Partial | None:
     if report.year > 2100:
-        raise Fail("that year is far away")
+        raise Fail("that year is far away", result={"year": report.year}, keep_data=True)
     if not report.sections:
         return None
     title: str = await ctx.step("title", write_title, report.year)

@@ -66,7 +66,9 @@ create or replace function reactor.submit(
     scope text default null,
     exclusive boolean default false,
     idempotency_key text default null,
-    lane text default null)
+    lane text default null,
+    meta jsonb default null,
+    submitted_by text default null)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     job record;
@@ -84,12 +86,12 @@ begin
     -- The conflicting job may have ended before it is read; then the insert is tried again.
     for try in 1 .. 10 loop
         insert into reactor.jobs as j (job_type, payload, pipeline_id, queue, priority, run_after, max_attempts,
-            timeout_seconds, tags, scope, exclusive, idempotency_key, lane, parent_id)
+            timeout_seconds, tags, scope, exclusive, idempotency_key, lane, meta, submitted_by, parent_id)
         values (submit.job_type, coalesce(submit.payload, '{}'),
             coalesce(submit.pipeline_id, reactor.time_ordered_uuid()), coalesce(submit.queue, 'default'),
             coalesce(submit.priority, 0), submit.run_after, submit.max_attempts, submit.timeout_seconds,
             coalesce(submit.tags, '{}'), submit.scope, coalesce(submit.exclusive, false), submit.idempotency_key,
-            submit.lane, reactor.parent())
+            submit.lane, submit.meta, submit.submitted_by, reactor.parent())
         on conflict do nothing
         returning j.id, j.pipeline_id, 'created' as outcome, j.parent_id into job;
         if job.parent_id is not null then
@@ -115,7 +117,7 @@ begin
 end
 $$;
 comment on function reactor.submit(text, jsonb, uuid, text, bigint, timestamptz, bigint, double precision, text[], text,
-    boolean, text, text) is
+    boolean, text, text, jsonb, text) is
     'Inserts a job. outcome: created; existing (id is the holder of the idempotency_key); '
     'busy (id is the job that holds the exclusive scope).';
 
@@ -137,17 +139,19 @@ create or replace function reactor.submit(
     scope text default null,
     exclusive boolean default false,
     idempotency_key text default null,
-    lane text default null)
+    lane text default null,
+    meta json default null,
+    submitted_by text default null)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     select s.id, s.pipeline_id, s.outcome into id, pipeline_id, outcome
     from reactor.submit(submit.job_type::text, submit.payload::jsonb, submit.pipeline_id, submit.queue, submit.priority,
         submit.run_after, submit.max_attempts, submit.timeout_seconds, submit.tags, submit.scope, submit.exclusive,
-        submit.idempotency_key, submit.lane) s;
+        submit.idempotency_key, submit.lane, submit.meta::jsonb, submit.submitted_by) s;
 end
 $$;
 comment on function reactor.submit(varchar, json, uuid, text, bigint, timestamptz, bigint, double precision, text[],
-    text, boolean, text, text) is 'As reactor.submit with a payload of type jsonb.';
+    text, boolean, text, text, json, text) is 'As reactor.submit with a payload of type jsonb.';
 
 -- Inserts an array of jobs: the common part of submit_many, submit_pipeline and chain, which names the parent.
 create or replace function reactor.insert_jobs(jobs jsonb, parent bigint)
@@ -156,7 +160,8 @@ language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
     known constant text[] := array['job_type', 'payload', 'pipeline_id', 'queue', 'priority', 'run_after',
-        'max_attempts', 'timeout_seconds', 'tags', 'scope', 'exclusive', 'idempotency_key', 'lane'];
+        'max_attempts', 'timeout_seconds', 'tags', 'scope', 'exclusive', 'idempotency_key', 'lane', 'meta',
+        'submitted_by'];
     unknown text;
 begin
     if jsonb_typeof(jobs) is distinct from 'array'
@@ -181,12 +186,12 @@ begin
             select s.place::int, n.id, n.pipeline_id, n.outcome
             from rows from (jsonb_to_recordset(jobs) as (job_type text, payload jsonb, pipeline_id uuid, queue text,
                 priority int, run_after timestamptz, max_attempts int, timeout_seconds real, tags text[], scope text,
-                exclusive boolean, idempotency_key text, lane text)) with ordinality as s (job_type, payload,
-                pipeline_id, queue, priority, run_after, max_attempts, timeout_seconds, tags, scope, exclusive,
-                idempotency_key, lane, place)
+                exclusive boolean, idempotency_key text, lane text, meta jsonb, submitted_by text)) with ordinality
+                as s (job_type, payload, pipeline_id, queue, priority, run_after, max_attempts, timeout_seconds, tags,
+                scope, exclusive, idempotency_key, lane, meta, submitted_by, place)
             cross join lateral reactor.submit(s.job_type, s.payload, s.pipeline_id, s.queue, s.priority, s.run_after,
                 s.max_attempts, s.timeout_seconds, s.tags, s.scope, s.exclusive, s.idempotency_key,
-                s.lane) n
+                s.lane, s.meta, s.submitted_by) n
         loop
             if parent is not null and outcome = 'created' then
                 update reactor.jobs j set parent_id = parent where j.id = insert_jobs.id;
@@ -200,14 +205,15 @@ begin
     return query
         with inserted as (
             insert into reactor.jobs as j (job_type, payload, pipeline_id, queue, priority, run_after, max_attempts,
-                timeout_seconds, tags, scope, lane, parent_id)
+                timeout_seconds, tags, scope, lane, meta, submitted_by, parent_id)
             select s.job_type, coalesce(s.payload, '{}'), coalesce(s.pipeline_id, reactor.time_ordered_uuid()),
                 coalesce(s.queue, 'default'), coalesce(s.priority, 0), s.run_after, s.max_attempts, s.timeout_seconds,
-                coalesce(s.tags, '{}'), s.scope, s.lane, coalesce(insert_jobs.parent, reactor.parent())
+                coalesce(s.tags, '{}'), s.scope, s.lane, s.meta, s.submitted_by,
+                coalesce(insert_jobs.parent, reactor.parent())
             from rows from (jsonb_to_recordset(jobs) as (job_type text, payload jsonb, pipeline_id uuid, queue text,
                 priority int, run_after timestamptz, max_attempts int, timeout_seconds real, tags text[], scope text,
-                lane text)) with ordinality as s (job_type, payload, pipeline_id, queue, priority, run_after,
-                max_attempts, timeout_seconds, tags, scope, lane, place)
+                lane text, meta jsonb, submitted_by text)) with ordinality as s (job_type, payload, pipeline_id, queue,
+                priority, run_after, max_attempts, timeout_seconds, tags, scope, lane, meta, submitted_by, place)
             order by s.place
             returning j.id, j.pipeline_id
         )

@@ -37,12 +37,14 @@ create table reactor.jobs (
     status_message text,
     error text,
     result jsonb,
+    meta jsonb,
     queue text not null default 'default',
     job_type text,
     scope text,
     lane text,
     idempotency_key text,
     created_by text not null default current_user,
+    submitted_by text,
     tags text[] not null default '{}',
     payload jsonb not null default '{}'
 ) with (
@@ -70,7 +72,8 @@ $$;
 -- What EXPLAIN estimates comes from statistics over all rows, also those that a policy hides: none for what producers
 -- may not know of each other's jobs.
 alter table reactor.jobs alter error set statistics 0, alter status_message set statistics 0,
-    alter created_by set statistics 0, alter locked_by set statistics 0;
+    alter created_by set statistics 0, alter locked_by set statistics 0, alter meta set statistics 0,
+    alter submitted_by set statistics 0;
 
 comment on table reactor.jobs is
     'One row per job. All that a service needs: INSERT INTO reactor.jobs (job_type, payload) '
@@ -93,6 +96,10 @@ comment on column reactor.jobs.run_after is
 comment on column reactor.jobs.max_attempts is 'producer: NULL: the handler''s default, else 3';
 comment on column reactor.jobs.timeout_seconds is 'producer: NULL: the handler''s default';
 comment on column reactor.jobs.tags is 'producer: for searching';
+comment on column reactor.jobs.meta is
+    'producer, and added to by the handler: facts about the job, a JSON object; NULL: none';
+comment on column reactor.jobs.submitted_by is
+    'producer: on whose request, e.g. a user''s name; the HTTP API writes the name of the token; NULL: created_by';
 comment on column reactor.jobs.scope is 
     'producer: what this job computes, e.g. module=3/year=2026; at most one running job per scope';
 comment on column reactor.jobs.lane is
