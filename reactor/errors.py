@@ -195,7 +195,8 @@ class ScopeTaken(ReactorError):
         super().__init__(
             f"Job {job_id} can't be retried: it is exclusive, and job {holder_id} holds its scope {scope!r}. "
             "Nothing was changed.",
-            f"Wait until job {holder_id} has finished, or cancel it. Of several jobs with one scope, retry only one.",
+            f"Wait until job {holder_id} has finished, or cancel it. A cancelled job holds its scope until its handler "
+            "stops. Of several jobs with one scope, retry only one.",
         )
         self.job_id = job_id
         self.scope = scope

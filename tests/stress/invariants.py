@@ -61,7 +61,8 @@ INVARIANTS = (
     Invariant(
         "two unfinished exclusive jobs of a scope",
         "select scope, array_agg(id) as ids from reactor.jobs"
-        " where exclusive and state in ('waiting', 'pending', 'running') group by scope having count(*) > 1",
+        " where exclusive and (state in ('waiting', 'pending', 'running') or worker_id is not null)"
+        " group by scope having count(*) > 1",
     ),
     Invariant(
         "columns contradict the state",

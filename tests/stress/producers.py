@@ -131,7 +131,7 @@ async def produce_pipelines(world: World, name: str) -> None:
 
 
 def _job(world: World, pipeline: Pipeline, chance: random.Random, after: list[Node]) -> Node:
-    how: dict[str, Any] = {"after" if chance.random() < 0.7 else "after_end_of": after}
+    how: dict[str, Any] = {"depends_on" if chance.random() < 0.7 else "after_end_of": after}
     if world.mix.has("delayed", chance):
         how["run_after"] = datetime.now(UTC) + timedelta(seconds=chance.uniform(0, 0.3))
     return pipeline.job(job_type(world, chance), **how, **options(world, chance))

@@ -5,12 +5,15 @@ import threading
 import time
 from typing import Any
 
+import asyncpg
 import pytest
 
-from reactor import Job, Registry
+from reactor import Job, Registry, submit
 from reactor.database.connection import Connection, connect
+from reactor.errors import ScopeTaken
 from reactor.lifecycle.claim import claim, claim_one
 from reactor.lifecycle.lease import Worker, register_worker
+from reactor.operate import Operator, retry
 from reactor.pod.in_process import Reactor
 from reactor.worker import claim_loop
 from tests.support.claim_loops import Running
@@ -61,6 +64,36 @@ async def test_a_cancelled_jobs_scope_stays_held_until_its_handler_has_stopped(
     await until(lambda: second in work.started)
     assert work.ended[0] == first
     assert (await row(first))["state"] == "cancelled"
+
+
+async def test_an_exclusive_job_is_refused_while_the_handler_of_a_cancelled_one_runs(
+    reactor: Reactor, work: Work, connection: Connection, row: Row
+) -> None:
+    """F12: by an insert, by reactor.submit and by a retry, and each names the job in its way."""
+    options: dict[str, Any] = {"scope": "table=a", "exclusive": True}
+    earlier = await insert(connection, "other", **options)
+    await cancel(connection, earlier)
+    first = await insert(connection, "deaf", **options)
+    await until(lambda: first in work.started)
+    await cancel(connection, first)
+    await until(lambda: first in work.cancelled)
+    assert (await row(first))["state"] == "cancelled"
+    busy = await submit(connection, "work", **options)
+    assert (busy.id, busy.outcome) == (first, "busy")
+    with pytest.raises(asyncpg.UniqueViolationError, match="jobs_exclusive_scope_is_busy"):
+        await insert(connection, "work", **options)
+    with pytest.raises(ScopeTaken, match=f"job {first} holds its scope"):
+        await retry(connection, [earlier], Operator("me", "test"))
+    work.let_go.set()
+    await until(lambda: first in work.ended)
+    await until(lambda: is_free(connection))
+    second = await submit(connection, "work", **options)
+    assert second.outcome == "created"
+    await until(lambda: second.id in work.started)
+
+
+async def is_free(connection: Connection) -> bool:
+    return bool(await connection.fetchval("select not exists (select from reactor.jobs where holds_scope)"))
 
 
 async def test_a_job_taken_without_a_notification_is_found_by_reconciliation(

@@ -76,7 +76,7 @@ def scope_conflict(holder_id: int, job: dict[str, Any] | None) -> Problem:
     return Problem(
         409,
         f"Job {holder_id} holds the exclusive scope. Nothing was created.",
-        f"Wait for job {holder_id} to finish, or cancel it.",
+        f"Wait for job {holder_id} to finish, or cancel it. A cancelled job holds its scope until its handler stops.",
         job=job,
     )
 

@@ -64,7 +64,7 @@ begin
         where e.place > 1 or exists (
             select from reactor.jobs o
             where o.scope = e.scope and o.exclusive and o.id <> e.id
-                and o.phase in ('waiting', 'ready', 'scheduled', 'parked', 'taken')));
+                and (o.phase in ('waiting', 'ready', 'scheduled', 'parked', 'taken') or o.holds_scope)));
 end
 $$;
 

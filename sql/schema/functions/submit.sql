@@ -7,10 +7,10 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     select j.id, j.pipeline_id into id, pipeline_id from reactor.jobs j
     where j.scope = find_exclusive.scope and j.exclusive
-        and j.phase in ('waiting', 'ready', 'scheduled', 'parked', 'taken');
+        and (j.phase in ('waiting', 'ready', 'scheduled', 'parked', 'taken') or j.holds_scope);
 end
 $$;
-comment on function reactor.find_exclusive is 'The unfinished exclusive job of a scope, or NULL.';
+comment on function reactor.find_exclusive is 'The exclusive job that holds a scope, or NULL.';
 
 create or replace function reactor.find_key_holder(
     job_type text, idempotency_key text, out id bigint, out pipeline_id uuid)

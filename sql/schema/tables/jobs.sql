@@ -105,7 +105,8 @@ comment on column reactor.jobs.scope is
 comment on column reactor.jobs.lane is
     'producer: on whose behalf, e.g. customer=17; lanes take turns, and limits may apply to each';
 comment on column reactor.jobs.exclusive is
-    'producer: requires a scope; the row is refused while the scope has an unfinished exclusive job';
+    'producer: requires a scope; the row is refused while the scope has an unfinished exclusive job, '
+    'or one whose handler has not stopped';
 comment on column reactor.jobs.idempotency_key is 
     'producer: within settings.idempotency_window a second row with this job_type and key is refused';
 comment on column reactor.jobs.key_reuse is
@@ -160,8 +161,9 @@ create index jobs_pipeline on reactor.jobs (pipeline_id, id);
 -- Enforces "at most one running job per scope". A cancelled job holds its scope until its handler has stopped.
 create unique index jobs_scope_held on reactor.jobs (scope) where holds_scope;
 create unique index jobs_scope_current on reactor.jobs (scope) where is_current;
+-- A job that was cancelled, or timed out, is in the way of others until its handler has stopped.
 create unique index jobs_exclusive_scope_is_busy on reactor.jobs (scope)
-    where exclusive and phase in ('waiting', 'ready', 'scheduled', 'parked', 'taken');
+    where exclusive and (phase in ('waiting', 'ready', 'scheduled', 'parked', 'taken') or holds_scope);
 -- The window can't be part of an index, so a job after the window has another key_reuse (insert_rules.sql).
 -- A cancelled job has released its key. It is in the index too, as one of a kind, so that a query by type and key can
 -- use the index without naming the phase.
