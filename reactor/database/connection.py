@@ -179,6 +179,12 @@ def _unreachable(url: str, error: Exception, timeout_seconds: float) -> Database
             return DatabaseUnreachable(
                 where, str(error), "Check REACTOR_DATABASE_URL: postgresql://user:password@host:5432/database"
             )
+        case ConnectionError() if "rejected SSL upgrade" in str(error):
+            return DatabaseUnreachable(
+                where,
+                "the server does not offer TLS, which sslmode asks for",
+                "Turn it on there (ssl = on), or use sslmode=prefer if nobody can listen in between.",
+            )
         case asyncio.TimeoutError():
             why = f"no answer in {timeout_seconds:g} s"
         case _:

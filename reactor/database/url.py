@@ -36,8 +36,12 @@ _DROPPED = frozenset(
         *("pool_min_conns", "pool_mode", "single_use_connections", "uselibpqcompat", "supa", "workaround"),
     }
 )
+_AUTHORITY = ".postgresql/root.crt"
 _FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
-_VERIFY = "Use sslmode=verify-full, with which the server's certificate proves that it is the right server."
+_VERIFY = (
+    "Use sslmode=verify-full, with which the server's certificate proves that it is the right server, and sslrootcert="
+    "system if a public authority has signed it."
+)
 # Parameters that ask for more than the driver can do, with the values that ask for nothing, and what to do instead.
 _REFUSED = {
     "channel_binding": ({"disable", "prefer"}, f"Remove it. {_VERIFY}"),
@@ -52,11 +56,13 @@ _REFUSED = {
     "hostaddr": (set[str](), "Use host."),
 }
 _SSL = {"true": "require", "1": "require", "on": "require", "false": "disable", "0": "disable", "off": "disable"}
+_LARGEST = 2**31 - 1
+# With the default, and the largest value that Linux takes.
 _KEEPALIVES = {
-    "keepalives_idle": ("TCP_KEEPIDLE", 10),
-    "keepalives_interval": ("TCP_KEEPINTVL", 3),
-    "keepalives_count": ("TCP_KEEPCNT", 3),
-    "tcp_user_timeout": ("TCP_USER_TIMEOUT", 15_000),
+    "keepalives_idle": ("TCP_KEEPIDLE", 10, 32_767),
+    "keepalives_interval": ("TCP_KEEPINTVL", 3, 32_767),
+    "keepalives_count": ("TCP_KEEPCNT", 3, 127),
+    "tcp_user_timeout": ("TCP_USER_TIMEOUT", 15_000, _LARGEST),
 }
 
 
@@ -158,8 +164,8 @@ def parse(url: str, environment: Mapping[str, str] = os.environ) -> Target:
     keeps_alive = _number(where, query, "keepalives", 1)
     keepalives = {
         option: number
-        for name, (option, default) in _KEEPALIVES.items()
-        if (number := _number(where, query, name, default))
+        for name, (option, default, largest) in _KEEPALIVES.items()
+        if (number := _number(where, query, name, default, largest))
     }
     parts.query = {name: value for name, value in query.items() if value}
     direct_tls = False if query.get("sslmode") == "disable" else None
@@ -200,23 +206,40 @@ def _check_files(where: str, query: dict[str, str], environment: Mapping[str, st
             raise _invalid(where, "sslrootcert=system needs sslmode=verify-full", "Change one of them.")
         query["sslrootcert"] = ssl.get_default_verify_paths().cafile or "the system's certificates"
     variables = {name: environment.get(f"PG{name.upper()}", "") for name in _FILES}
-    uses_tls = (query.get("sslmode") or environment.get("PGSSLMODE")) != "disable"
+    mode = query.get("sslmode") or environment.get("PGSSLMODE", "")
+    has_authority = query.get("sslrootcert") or variables["sslrootcert"] or _has_default_authority()
+    if mode.startswith("verify-") and not has_authority:
+        raise _invalid(
+            where,
+            f"sslmode={mode} needs the certificate of an authority: there is no sslrootcert, and no ~/{_AUTHORITY}",
+            "Add sslrootcert=FILE, or sslrootcert=system for the authorities that this machine trusts.",
+        )
     for name in _FILES:
-        file = query.get(name) or (variables[name] if uses_tls else "")
+        file = query.get(name) or (variables[name] if mode != "disable" else "")
         if file and not Path(file).is_file():
             raise _invalid(
                 where, f"{name}: there is no file {file}", f"Correct {name} in the URL, or PG{name.upper()}."
             )
 
 
-def _number(where: str, query: dict[str, str], name: str, default: int) -> int:
+def _has_default_authority() -> bool:
+    try:
+        return (Path.home() / _AUTHORITY).is_file()
+    except RuntimeError:  # an account without a home, as in some containers
+        return False
+
+
+def _number(where: str, query: dict[str, str], name: str, default: int, largest: int = _LARGEST) -> int:
     value = query.pop(name, None)
     if not value:
         return default
     try:
-        return int(value)
+        number = int(value)
     except ValueError:
         raise _invalid(where, f"the URL's parameter {name} is not a whole number", "Correct or remove it.") from None
+    if number > largest:
+        raise _invalid(where, f"the URL's parameter {name} is greater than {largest}", "Correct or remove it.")
+    return max(number, 0)  # below 0, libpq has no timeout either
 
 
 def _invalid(where: str, why: str, remedy: str) -> DatabaseUnreachable:

@@ -1,5 +1,6 @@
 """URLs as people have them: of providers, of other drivers, and with mistakes in them."""
 
+import asyncio
 import os
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -43,6 +44,9 @@ def test_timeouts_and_keepalives_are_honoured() -> None:
     assert (target.connect_timeout, target.keepalives["TCP_KEEPIDLE"]) == (7, 33)
     assert "TCP_USER_TIMEOUT" not in target.keepalives
     assert parse("postgresql://h/d?keepalives=0").keepalives == {}
+    target = parse("postgresql://h/d?connect_timeout=-1&keepalives_idle=-1")
+    assert target.connect_timeout is None
+    assert "TCP_KEEPIDLE" not in target.keepalives
 
 
 @pytest.mark.parametrize(
@@ -57,6 +61,7 @@ def test_timeouts_and_keepalives_are_honoured() -> None:
         ("sslrootcert=/nowhere/root.crt&sslmode=verify-full", "Correct sslrootcert"),
         ("sslrootcert=system&sslmode=require", "Change one"),
         ("connect_timeout=soon", "Correct or remove"),
+        ("keepalives_idle=40000", "Correct or remove"),
         ("service=nowhere", "PGSERVICEFILE"),
     ],
 )
@@ -67,6 +72,35 @@ async def test_what_the_driver_can_not_do_is_refused_with_a_remedy(database: str
     assert remedy in caught.value.remedy
     assert parameter.partition("=")[0] in caught.value.message
     assert "running" not in caught.value.remedy
+
+
+@pytest.mark.parametrize("variable", ["", "verify-ca"])
+def test_a_server_can_not_be_verified_without_a_certificate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    """The remedy of channel_binding=require leads here."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    url = "postgresql://h/d" if variable else "postgresql://h/d?sslmode=verify-full"
+    with pytest.raises(DatabaseUnreachable, match="verify-.* needs .*root.crt") as caught:
+        parse(url, {"PGSSLMODE": variable})
+    assert "sslrootcert=system" in caught.value.remedy
+    (tmp_path / ".postgresql").mkdir()
+    (tmp_path / ".postgresql" / "root.crt").touch()
+    assert parse(url, {"PGSSLMODE": variable}).dsn
+
+
+async def test_a_server_without_tls_is_reported_with_a_remedy() -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(8)
+        writer.write(b"N")
+        writer.close()
+        await writer.wait_closed()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(DatabaseUnreachable, match="does not offer TLS") as caught:
+            await open_connection(f"postgresql://u@127.0.0.1:{port}/d?sslmode=require", name="test")
+    assert "ssl = on" in caught.value.remedy
 
 
 async def test_an_unknown_parameter_is_named(database: str) -> None:
