@@ -104,7 +104,7 @@ def _server(location: Location, facts: asyncpg.Record) -> Finding:
         error = DatabaseReadOnly()
         return Finding("server", Level.PROBLEM, f"{message} {error.message}", error.remedy)
     if facts["encoding"] != "UTF8":
-        unsupported = EncodingUnsupported(facts["database"], facts["encoding"])
+        unsupported = EncodingUnsupported(facts["encoding"])
         return Finding("server", Level.PROBLEM, f"{message} {unsupported.message}", unsupported.remedy)
     if int(facts["version"].split(".")[0].split()[0]) > NEWEST_TESTED_SERVER:
         return Finding("server", Level.WARNING, f"{message} reactor is tested up to {NEWEST_TESTED_SERVER}.")

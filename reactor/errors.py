@@ -78,9 +78,9 @@ class SchemaForeign(ReactorError):
 
 
 class EncodingUnsupported(ReactorError):
-    def __init__(self, database: str, encoding: str) -> None:
+    def __init__(self, encoding: str) -> None:
         super().__init__(
-            f"The encoding of the database {database} is {encoding}; reactor needs UTF8.",
+            f"The encoding of the database is {encoding}; reactor needs UTF8.",
             "Create a database with it: create database NAME encoding 'UTF8' template template0; (in the locale C, or "
             "in one of UTF8)",
         )

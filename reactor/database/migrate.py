@@ -101,7 +101,7 @@ def _check(facts: asyncpg.Record) -> None:
     if facts["is_read_only"]:
         raise DatabaseReadOnly
     if facts["encoding"] != "UTF8":
-        raise EncodingUnsupported(facts["database"], facts["encoding"])
+        raise EncodingUnsupported(facts["encoding"])
     if facts["foreign_schema"]:
         raise SchemaForeign(facts["foreign_schema"])
 

@@ -3,7 +3,7 @@
 from reactor.database import statements
 from reactor.database.assets import folder
 from reactor.database.connection import Connection
-from reactor.errors import DatabaseReadOnly, ReactorError, SchemaBehind, SchemaUnknown
+from reactor.errors import DatabaseReadOnly, EncodingUnsupported, ReactorError, SchemaBehind, SchemaUnknown
 
 
 def known_revisions() -> list[str]:
@@ -29,6 +29,13 @@ async def check_writable(connection: Connection) -> None:
     """Raises if nothing can be written here."""
     if await connection.fetchval(statements.IS_READ_ONLY):
         raise DatabaseReadOnly
+
+
+async def check_encoding(connection: Connection) -> None:
+    """Raises if not every text can be written here."""
+    encoding = await connection.fetchval(statements.ENCODING)
+    if encoding != "UTF8":
+        raise EncodingUnsupported(encoding)
 
 
 async def check_revision(connection: Connection) -> str:

@@ -13,10 +13,13 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 import httpx
+import pytest
 
 from reactor.database.connection import Connection, connect
+from reactor.database.migrate import migration_script
 from reactor.database.url import with_database
 from reactor.settings import read_settings
+from tests.support.databases import empty_database
 from tests.support.http_app import make_app, patient
 from tests.support.pods import StartPod
 from tests.support.pooler import pooler
@@ -132,6 +135,19 @@ async def test_a_read_only_database_is_not_ready(database: str) -> None:
         status, body = await Probe(client).ready()
         assert (status, "read-only" in body["database"]) == (503, True)
         await app.state.reactor.close()
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+async def test_a_database_of_another_encoding_is_not_ready(server: str, encoding: str) -> None:
+    """It may have been restored into one: `reactor migrate` creates no schema there."""
+    async with empty_database(server, f"encoding '{encoding}' locale 'C' template template0") as url:
+        async with connect(url, name="test") as connection:
+            await connection.execute(migration_script().encode("latin-1", "replace").decode("latin-1"))
+        app = make_app(url)
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+            status, body = await Probe(client).ready()
+            assert (status, f"{encoding}; reactor needs UTF8" in body["database"]) == (503, True)
+            await app.state.reactor.close()
 
 
 async def test_a_server_whose_feed_can_not_listen_is_not_ready(database: str, connection: Connection) -> None:

@@ -7,7 +7,7 @@ from starlette.responses import JSONResponse
 
 from reactor.database.connection import connect
 from reactor.database.failures import DRIVER_ERRORS, is_transient, summary
-from reactor.database.revision import check_revision, check_writable
+from reactor.database.revision import check_encoding, check_revision, check_writable
 from reactor.errors import ReactorError
 from reactor.log import get_logger
 from reactor_http.cache import CachedValue
@@ -50,6 +50,7 @@ class Readiness:
                 asyncio.timeout(seconds),
             ):
                 await check_writable(connection)
+                await check_encoding(connection)
                 return {"database": "ok", "schema": await check_revision(connection)}
         except (ReactorError, *DRIVER_ERRORS) as error:
             if is_transient(error):

@@ -3,7 +3,6 @@
 select
     current_setting('transaction_read_only')::boolean as is_read_only,
     current_setting('server_encoding') as encoding,
-    current_database()::text as database,
     format('grant reactor_owner to %I;', session_user)
         || case when not has_database_privilege(session_user, current_database(), 'create') then
             format(E'\ngrant create on database %I to %I;', current_database(), session_user) else '' end as grants,

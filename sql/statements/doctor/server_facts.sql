@@ -6,7 +6,6 @@ select
     current_setting('transaction_read_only')::boolean as is_read_only,
     current_setting('server_encoding') as encoding,
     session_user::text as user_name,
-    current_database()::text as database,
     pg_backend_pid() as backend_pid,
     pg_notification_queue_usage() as notification_queue_usage,
     has_database_privilege(current_database(), 'create') as may_create_schema,
