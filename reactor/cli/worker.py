@@ -10,7 +10,7 @@ import click
 from reactor.cli.signals import on_stop_signal, run_until_stopped
 from reactor.concurrency import first_of
 from reactor.database.connection import connect, is_pooled
-from reactor.database.revision import check_revision
+from reactor.database.revision import check_revision, check_writable
 from reactor.embedded.locate import Location, locate
 from reactor.errors import ReactorError
 from reactor.log import get_logger
@@ -89,6 +89,7 @@ async def _work(settings: Settings, app: str, processes: int, once: bool, max_jo
     async with locate(settings) as location:
         async with connect(location.url, name="reactor worker", prepares=False) as connection:
             await check_revision(connection)
+            await check_writable(connection)
             pooled = await is_pooled(connection)
         supervisor = Supervisor(pod_options(settings, location, app, pooled, processes, once, max_jobs, log_level))
         on_stop_signal(supervisor.stop)

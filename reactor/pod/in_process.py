@@ -15,7 +15,7 @@ from reactor.concurrency import first_of
 from reactor.counts import Counts
 from reactor.database.connection import Connection, connect, is_pooled
 from reactor.database.reconnecting import ReconnectingConnection
-from reactor.database.revision import check_revision
+from reactor.database.revision import check_revision, check_writable
 from reactor.errors import AppInvalid, SettingsInvalid
 from reactor.handlers import registry as registries
 from reactor.handlers.limits import declare_limits
@@ -99,6 +99,7 @@ class Reactor:
             )
         async with connect(self._url, name=f"reactor register {self._pod}", prepares=False) as connection:
             await check_revision(connection)
+            await check_writable(connection)
             self._options = replace(self._options, prepares=not await is_pooled(connection))
             self._claim_loop = await self._register(connection)
             await declare(connection, self._registry.schedules)

@@ -236,5 +236,13 @@ def test_a_worker_needs_a_migrated_database(server: str) -> None:
     assert "reactor migrate" in done.stderr
 
 
+def test_a_worker_needs_a_database_that_it_can_write_to(database: str) -> None:
+    done = reactor("worker", "--app", "reactor.demo", database_url=f"{database}&default_transaction_read_only=on")
+    assert done.returncode == 1
+    assert "read-only" in done.stderr
+    assert "Use the address of the primary" in done.stderr
+    assert "internal error" not in done.stderr
+
+
 def test_max_jobs_requires_one_process() -> None:
     assert call("worker", "--app", "json", "--max-jobs", "3", "--processes", "2").returncode == 2

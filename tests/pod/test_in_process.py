@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 
 from reactor import Context, Job, Reactor, Registry, run_job
 from reactor.database.connection import Connection, connect
-from reactor.errors import AppInvalid, DatabaseUnreachable, SettingsInvalid
+from reactor.errors import AppInvalid, DatabaseReadOnly, DatabaseUnreachable, SettingsInvalid
 from tests.support.jobs import Row, has_ended, insert
 from tests.support.until import until
 
@@ -134,6 +134,9 @@ async def test_invalid_arguments_of_a_reactor_are_reported(
         Reactor(database, lease_seconds=10, heartbeat_seconds=9)
     with pytest.raises(AppInvalid, match="no handler"):
         async with Reactor(database, registry=Registry()):
+            pass
+    with pytest.raises(DatabaseReadOnly, match="primary"):
+        async with Reactor(f"{database}&default_transaction_read_only=on", registry=registry):
             pass
     with pytest.raises(DatabaseUnreachable):
         async with Reactor("postgresql://nobody@127.0.0.1:1/x", registry=registry):
