@@ -91,6 +91,18 @@ async def test_the_process_that_enforces_leases_is_replaced(start_pod: StartPod,
     assert not pod.children
 
 
+async def test_the_first_heartbeat_of_a_pod_does_not_wait_for_the_interval(
+    start_pod: StartPod, connection: Connection
+) -> None:
+    await start_pod(LEASE_SECONDS=600, HEARTBEAT_SECONDS=300)
+    registered = await connection.fetchval("select started_at from reactor.workers")
+    await until(
+        lambda: connection.fetchval(
+            "select heartbeat_at > $1::timestamptz + interval '1 ms' from reactor.workers", registered
+        )
+    )
+
+
 async def test_handlers_that_take_all_connections_do_not_silence_the_heartbeat(
     folder: Path, start_pod: StartPod
 ) -> None:
@@ -108,6 +120,10 @@ async def test_handlers_that_take_all_connections_do_not_silence_the_heartbeat(
                 lambda: connection.fetchval("select count(*) = 8 from pg_stat_activity where usename = 'limited'")
             )
             later = await connection.fetchval("select heartbeat_at + interval '2 s' from reactor.workers")
-            await until(lambda: connection.fetchval("select heartbeat_at > $1 from reactor.workers", later))
+            await until(
+                lambda: connection.fetchval(
+                    "select heartbeat_at > $1::timestamptz + interval '1 ms' from reactor.workers", later
+                )
+            )
             assert not pod.events("heartbeat failed")
             pod.end()
