@@ -16,7 +16,7 @@ from reactor.handlers.step_log import StepLog
 from reactor.handlers.transaction import Transaction
 from reactor.job import Job, JobState
 from reactor.lifecycle.ending_writer import LARGE_SECONDS, is_large
-from reactor.lifecycle.settle import limit_statements, settle
+from reactor.lifecycle.settle import allow_long_end, settle
 from reactor.lifecycle.steps import Record, record_steps
 from reactor.outcome import Completed, Ending, Fail, Outcome
 
@@ -173,7 +173,7 @@ class UnitOfWork:
             steps = self.last_steps()
             if not steps or self._job.attempt_id in await record_steps(connection, steps):
                 if is_large(ending):
-                    await limit_statements(connection, LARGE_SECONDS)
+                    await allow_long_end(connection, LARGE_SECONDS)
                 state = (await settle(connection, [ending])).get(self._job.id)
             if state is None:
                 await self.roll_back()

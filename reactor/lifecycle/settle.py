@@ -47,7 +47,7 @@ async def settle(
         return await _settle(connection, endings, lock_wait_ms)
     async with connection.transaction(isolation="read_committed"):
         if statement_seconds is not None:
-            await limit_statements(connection, statement_seconds)
+            await allow_long_end(connection, statement_seconds)
         states = await _settle(connection, endings, lock_wait_ms)
     for ending in endings:
         if ending.children:
@@ -55,9 +55,9 @@ async def settle(
     return states
 
 
-async def limit_statements(connection: Connection, seconds: float) -> None:
-    """Until the transaction ends."""
-    await connection.execute(statements.SET_STATEMENT_TIMEOUT, round(seconds * 1000))
+async def allow_long_end(connection: Connection, seconds: float) -> None:
+    """Until the transaction ends, or the client has gone."""
+    await connection.execute(statements.ALLOW_LONG_END, round(seconds * 1000))
 
 
 async def _settle(connection: Connection, endings: Sequence[Ending], lock_wait_ms: int | None) -> dict[int, JobState]:

@@ -187,6 +187,32 @@ async def test_a_job_whose_process_dies_before_its_end_is_committed_may_have_run
     assert (await row(job_id))["attempts"] == 1
 
 
+async def test_jobs_of_a_killed_worker_process_do_not_wait_for_an_end_that_it_was_writing(
+    start_pod: StartPod, connection: Connection, marks: Marks
+) -> None:
+    """The server notices that nobody waits for the answer, and gives the rows free."""
+    if "linux" not in await connection.fetchval("select version()"):
+        pytest.skip("only servers on Linux notice that")
+    await connection.execute(
+        "create function hold() returns trigger language plpgsql as "
+        "$$ begin perform pg_advisory_xact_lock(4711) from made where parent_id is not null; return null; end $$; "
+        "create trigger hold after insert on reactor.jobs referencing new table as made "
+        "for each statement execute function hold()"
+    )
+    await connection.execute("select pg_advisory_lock(4711)")
+    pod = await start_pod()
+    await insert(connection, "await")
+    await insert(connection, "parent")
+    await until(lambda: marks("started"))
+    holds = "select exists (select from pg_locks where locktype = 'advisory' and not granted)"
+    await until(lambda: connection.fetchval(holds))
+    pod.kill(pod.workers[0])
+    await until(lambda: len(marks("started")) == 2)
+    await connection.execute("select pg_advisory_unlock(4711)")
+    released = await connection.fetch("select outcome from reactor.attempts")
+    assert [row["outcome"] for row in released] == ["crashed"] * 2
+
+
 async def test_a_zombie_changes_nothing_and_is_stopped(
     start_pod: StartPod, connection: Connection, marks: Marks, row: Row
 ) -> None:

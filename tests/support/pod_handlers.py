@@ -144,6 +144,13 @@ async def fan_out(job: Job, ctx: Context) -> None:
         await asyncio.sleep(0.02)
 
 
+@register("parent")
+async def parent(job: Job, ctx: Context) -> None:
+    """So many children that its end is written apart."""
+    for _ in range(1001):
+        await ctx.chain("noop")
+
+
 @register("fan_in", max_attempts=100, backoff=0.05)
 async def fan_in(job: Job, ctx: Context) -> dict[str, int]:
     async with ctx.transaction() as connection:
