@@ -1,10 +1,15 @@
 """Release of the jobs of a worker that ended: unstarted jobs, started jobs, and the one that killed it."""
 
-from reactor.database.connection import Connection
+import asyncio
+
+import pytest
+
+from reactor.database.connection import Connection, connect
 from reactor.lifecycle.claim import claim
 from reactor.lifecycle.lease import Worker
 from reactor.lifecycle.release import after_crash, after_shutdown
-from tests.support.jobs import Row, claimed, history
+from tests.support.jobs import Row, claimed, has_state, history
+from tests.support.until import until
 
 
 async def test_unstarted_jobs_are_released_without_a_trace(connection: Connection, worker: Worker, row: Row) -> None:
@@ -28,6 +33,31 @@ async def test_after_a_shutdown_running_jobs_are_released_or_failed(
     assert [(await row(job_id))["state"] for job_id in held] == ["pending"] * 3
     assert await history(connection) == [(first, "released")]
     assert await connection.fetchval("select ended_at is not null from reactor.workers")
+
+
+@pytest.mark.parametrize("by", ["a crash", "a shutdown"])
+async def test_a_job_that_is_locked_does_not_keep_the_others_waiting(
+    database: str, connection: Connection, worker: Worker, row: Row, by: str
+) -> None:
+    held = await claimed(connection, worker, 4)
+    unstarted, *started = held
+    attempts = [held[job_id] for job_id in started]
+    async with connect(database, name="pod") as pod, connect(database, name="operator") as operator:
+        async with operator.transaction():
+            await operator.execute("select from reactor.jobs where id = any ($1) for update", [unstarted, started[0]])
+            releasing = asyncio.create_task(
+                after_crash(pod, worker.id, attempts, {attempts[-1]: "It blocked."}, "it died")
+                if by == "a crash"
+                else after_shutdown(pod, worker.id, attempts, fail=False)
+            )
+            for job_id in started[1:]:
+                await until(lambda job_id=job_id: has_state(row, job_id, "pending"))
+            assert not releasing.done()
+            assert await connection.fetchval("select ended_at is null from reactor.workers")
+        assert await releasing == ({} if by == "a crash" else 3)
+    assert {(await row(job_id))["state"] for job_id in held} == {"pending"}
+    assert (await row(unstarted))["attempts"] == 0
+    assert len(await history(connection)) == 3
 
 
 async def test_no_job_is_charged_for_the_first_crash(connection: Connection, worker: Worker, row: Row) -> None:
