@@ -6,7 +6,7 @@ drop view reactor.limit_rules, reactor.held_jobs, reactor.new_jobs, reactor.job_
 drop trigger before_insert on reactor.jobs;
 drop policy leave_out_the_id_of_a_job_or_write_default on reactor.jobs;
 drop function reactor.before_insert, reactor.complete, reactor.check_job, reactor.is_plain,
-    reactor.may_write_engine_columns, reactor.inherit;
+    reactor.may_write_engine_columns;
 drop table
     reactor.wakeups, reactor.audit, reactor.archive, reactor.schedules, reactor.claims, reactor.freed_scopes,
     reactor.scope_locks, reactor.limits, reactor.limit_locks, reactor.lines, reactor.arrivals, reactor.departures,
@@ -21,7 +21,7 @@ drop function
         text, text, json, text),
     reactor.submit_many, reactor.submit_pipeline, reactor.insert_jobs, reactor.insert_dependencies, reactor.parent,
     reactor.count_children, reactor.submitted_children,
-    reactor.chain, reactor.claim, reactor.claim_job, reactor.ready_kinds,
+    reactor.chain, reactor.inherit, reactor.claim, reactor.claim_job, reactor.ready_kinds,
     reactor.share_batch,
     reactor.claim_limited, reactor.open_kinds, reactor.line_buckets, reactor.leave_lines,
     reactor.limit_bucket, reactor.limits_of, reactor.room, reactor.lock_limits, reactor.charge_limits,

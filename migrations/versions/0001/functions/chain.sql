@@ -6,20 +6,18 @@
 -- - `inherit`: what it takes from its parent, of queue, priority, lane, tags and scope. Its own tags are added to those
 --   of its parent, and its own scope follows that of its parent, after a slash.
 
--- What a child inherits.
-create or replace function reactor.inherit(child jsonb, parent reactor.jobs) returns jsonb
-language sql stable
+-- What a child inherits of its parent's columns.
+create or replace function reactor.inherit(child jsonb, parent jsonb) returns jsonb
+language sql immutable
 return (
     select jsonb_object_agg(i.name, case i.name
-        when 'queue' then to_jsonb(parent.queue)
-        when 'priority' then to_jsonb(parent.priority)
-        when 'lane' then to_jsonb(parent.lane)
-        when 'tags' then to_jsonb(parent.tags || array(
-            select t.tag from jsonb_array_elements_text(nullif(child -> 'tags', 'null')) t (tag)
-            where t.tag <> all (parent.tags)))
-        when 'scope' then to_jsonb(nullif(concat_ws('/', parent.scope, child ->> 'scope'), '')) end)
+        when 'tags' then (parent -> 'tags') || coalesce((
+            select jsonb_agg(t.tag) from jsonb_array_elements_text(nullif(child -> 'tags', 'null')) t (tag)
+            where not (parent -> 'tags') ? t.tag), '[]')
+        when 'scope' then to_jsonb(nullif(concat_ws('/', parent ->> 'scope', child ->> 'scope'), ''))
+        else parent -> i.name end)
     from jsonb_array_elements_text(child -> 'inherit') i (name));
-comment on function reactor.inherit is 'What a child of this job takes from it.';
+comment on function reactor.inherit is 'What a child takes from the columns of its parent.';
 
 -- Creates the children of running attempts, in the pipelines of their parents unless they name another. Returns, for
 -- the attempts that still hold their jobs, what became of each child: created, existing or busy, and then the id is
@@ -32,6 +30,9 @@ language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     special constant text[] := '{depends_on,inherit}';
     parent record;
+    pipeline jsonb;
+    submitter jsonb;
+    pipeline_and_submitter jsonb;
     setting text;
 begin
     select c.id, jsonb_array_length(c.children) as size into parent
@@ -44,7 +45,8 @@ begin
     end if;
     setting := set_config('reactor.parent', '', true);  -- these are counted by the settle
     for parent in
-        select j.id, j.pipeline_id, j as job, u.children
+        select j.id, j.pipeline_id, j.submitted_by, u.children, jsonb_build_object('scope', j.scope, 'queue', j.queue,
+            'priority', j.priority, 'lane', j.lane, 'tags', j.tags) as inheritable
         from (select c.id, c.attempt_id, c.children
             from unnest(parents, attempts, chain.children) c (id, attempt_id, children)) u
         join reactor.jobs j on j.id = u.id and j.attempt_id = u.attempt_id and j.state = 'running'
@@ -52,17 +54,21 @@ begin
     loop
         continue when parent.children is null;
         id := parent.id;
-        select array_agg(p.id order by p.place), array_agg(p.outcome order by p.place) into ids, outcomes
-        from reactor.insert_jobs((
+        pipeline := jsonb_build_object('pipeline_id', parent.pipeline_id);
+        submitter := jsonb_strip_nulls(jsonb_build_object('submitted_by', parent.submitted_by));
+        pipeline_and_submitter := pipeline || submitter;
+        select array_agg(p.id), array_agg(p.outcome) into ids, outcomes
+        from (select i.id, i.outcome from reactor.insert_jobs((
             select jsonb_agg(
                 case when e.spec ?| special
-                    then (e.spec || coalesce(reactor.inherit(e.spec, parent.job), '{}')) - special else e.spec end
+                    then (e.spec || coalesce(reactor.inherit(e.spec, parent.inheritable), '{}')) - special
+                    else e.spec end
                 || case when e.spec ->> 'pipeline_id' is null
-                    then jsonb_build_object('pipeline_id', parent.pipeline_id) else '{}' end
-                || case when e.spec ->> 'submitted_by' is null and (parent.job).submitted_by is not null
-                    then jsonb_build_object('submitted_by', (parent.job).submitted_by) else '{}' end
+                    then case when e.spec ->> 'submitted_by' is null then pipeline_and_submitter else pipeline end
+                    else case when e.spec ->> 'submitted_by' is null then submitter else '{}' end end
                 order by e.place)
-            from jsonb_array_elements(parent.children) with ordinality e (spec, place)), parent.id) p;
+            from jsonb_array_elements(parent.children) with ordinality e (spec, place)), parent.id) i
+            order by i.place) p;
         if jsonb_path_exists(parent.children, '$[*].depends_on') then
             perform reactor.insert_dependencies(parent.children, ids, outcomes);
         end if;
