@@ -44,3 +44,5 @@ class Job(NamedTuple):
     created_at: datetime
     started_at: datetime
     locked_at: datetime
+    delivery: str | None = None
+    """As its producer chose it; None: the handler's."""

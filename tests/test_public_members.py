@@ -33,6 +33,7 @@ FOR_BOTH = {
                 "attempt_id",
                 "attempts",
                 "created_at",
+                "delivery",
                 "id",
                 "job_type",
                 "locked_at",

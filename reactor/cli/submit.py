@@ -95,6 +95,11 @@ def read_timeout(value: str) -> float:
 @click.option("--exclusive", is_flag=True, help="Refuse the job while its scope has an unfinished exclusive job.")
 @click.option("--lane", help="On whose behalf, e.g. customer=17; lanes take turns.")
 @meta_option("Fact about the job, shown with it and for searching; may be repeated. VALUE is JSON, or a text.")
+@click.option(
+    "--at-most-once",
+    is_flag=True,
+    help="Never call the handler again once it has started.  [default: as the handler says]",
+)
 @click.option("--submitted-by", help="On whose request.  [default: the user and host]")
 @click.option("--key", "idempotency_key", help="Idempotency key: the same type and key within 24 h is the same job.")
 @click.option("--pipeline", "pipeline_id", type=click.UUID, help="Pipeline to add the job to.  [default: a new one]")
@@ -120,6 +125,8 @@ def submit(run_after: datetime | None, delay: float | None, as_json: bool, **opt
         due = run_after
         if delay is not None:
             due = await connection.fetchval(statements.CLOCK) + timedelta(seconds=delay)
+        if options.pop("at_most_once"):
+            options["delivery"] = "at_most_once"
         submitted_by = options.pop("submitted_by") or current_operator().who
         return await submit_job(connection, run_after=due, submitted_by=submitted_by, **options)
 

@@ -11,6 +11,8 @@ from reactor.database import statements
 from reactor.database.jsonb import encode
 from reactor.errors import JobInvalid
 
+Delivery = Literal["at_least_once", "at_most_once"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class NewJob:
@@ -31,6 +33,7 @@ class NewJob:
     lane: str | None = None
     meta: Mapping[str, Any] | None = None
     submitted_by: str | None = None
+    delivery: Delivery | None = None
 
 
 class JobOptions(TypedDict, total=False):
@@ -52,6 +55,7 @@ class JobOptions(TypedDict, total=False):
     lane: str | None
     meta: Mapping[str, Any] | None
     submitted_by: str | None
+    delivery: Delivery | None
 
 
 class Submitted(NamedTuple):

@@ -178,6 +178,11 @@ class Attempt:
 
     # Its job, in the database
 
+    async def start_once(self) -> None:
+        """Commits that the handler starts now, and must not start again, whatever happens."""
+        progress = self.services.writers.progress
+        self.check_held(await progress.report(self.job.id, self.job.attempt_id, starts_once=True))
+
     async def is_held(self) -> bool:
         """Asks the database whether the job is still this attempt's. Waits for a commit that is under way."""
         return await self.services.writers.progress.report(self.job.id, self.job.attempt_id)

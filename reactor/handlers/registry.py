@@ -9,8 +9,9 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack, get_args
 
+from reactor.client.submit import Delivery
 from reactor.errors import AppInvalid, HandlerInvalid, HandlerTwice, HandlerUnknown, ScheduleInvalid, ScheduleTwice
 from reactor.handlers import builtin
 from reactor.handlers.backoff import Backoff, exponential, fixed
@@ -38,6 +39,7 @@ class Handler:
     timeout_seconds: float | None
     backoff: Backoff
     limits: tuple[Limit, ...]
+    delivery: Delivery
 
     @property
     def name(self) -> str:
@@ -63,13 +65,15 @@ class Registry:
         timeout_seconds: float | None = None,
         backoff: Backoff | float | timedelta | None = None,
         limit: Limit | Sequence[Limit] = (),
+        delivery: Delivery = "at_least_once",
     ) -> Callable[[Function], Function]:
         """The decorated function handles jobs of this type: an `async def`, or a `def`, which runs in a thread.
 
-        `max_attempts` and `timeout_seconds` apply to jobs whose row does not set its own. `backoff`: seconds between
-        attempts, or a function of the attempt's number and its error; the default grows from 1 s to an hour. `limit`:
-        how many jobs of this type may run or start over all pods; worker processes write it to the table when they
-        start, and an operator may change it there.
+        `max_attempts`, `timeout_seconds` and `delivery` apply to jobs whose row does not set its own. `backoff`:
+        seconds between attempts, or a function of the attempt's number and its error; the default grows from 1 s to an
+        hour. `limit`: how many jobs of this type may run or start over all pods; worker processes write it to the table
+        when they start, and an operator may change it there. `delivery`: "at_most_once" if the function must not be
+        called again for a job once it has started, whatever happens.
         """
 
         if not isinstance(job_type, str):
@@ -79,7 +83,7 @@ class Registry:
             name = _name(function)
             if job_type in self._handlers:
                 raise HandlerTwice(job_type, self._handlers[job_type].name, name)
-            _check(name, job_type, function, max_attempts, timeout_seconds)
+            _check(name, job_type, function, max_attempts, timeout_seconds, delivery)
             self._handlers[job_type] = Handler(
                 job_type,
                 function,
@@ -89,6 +93,7 @@ class Registry:
                 timeout_seconds,
                 _DEFAULT_BACKOFF if backoff is None else backoff if callable(backoff) else fixed(backoff),
                 (limit,) if isinstance(limit, Limit) else tuple(limit),
+                delivery,
             )
             return function
 
@@ -166,7 +171,9 @@ def _name(function: Any) -> str:
     return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', function)}"
 
 
-def _check(name: str, job_type: str, function: Any, max_attempts: int | None, timeout_seconds: float | None) -> None:
+def _check(
+    name: str, job_type: str, function: Any, max_attempts: int | None, timeout_seconds: float | None, delivery: str
+) -> None:
     if not inspect.isroutine(function):
         raise HandlerInvalid(name, "it is not a function", "Put @register(...) above a def or an async def.")
     if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
@@ -178,6 +185,8 @@ def _check(name: str, job_type: str, function: Any, max_attempts: int | None, ti
         raise HandlerInvalid(name, "max_attempts is less than 1", "Use 1 for a single attempt.")
     if timeout_seconds is not None and not 0 < timeout_seconds < float("inf"):
         raise HandlerInvalid(name, "timeout_seconds is not a positive number", "Leave it out for no timeout.")
+    if delivery not in get_args(Delivery):
+        raise HandlerInvalid(name, f"{delivery!r} is not a valid delivery", 'Use "at_least_once" or "at_most_once".')
 
 
 default = Registry()

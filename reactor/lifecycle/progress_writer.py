@@ -26,6 +26,7 @@ class _Item(NamedTuple):
     message: str | None
     is_held: IsHeld
     meta: Mapping[str, Any] | None = None
+    starts_once: bool = False
 
 
 class ProgressWriter(BatchWriter[_Item]):
@@ -44,9 +45,14 @@ class ProgressWriter(BatchWriter[_Item]):
         fraction: float | None = None,
         message: str | None = None,
         meta: Mapping[str, Any] | None = None,
+        *,
+        starts_once: bool = False,
     ) -> bool:
-        """Returns when it is written. False: the attempt is stale; a report without content asks just that."""
-        return await asyncio.shield(self.put(job_id, attempt_id, fraction, message, meta))
+        """Returns when it is written. False: the attempt is stale; a report without content asks just that.
+
+        `starts_once`: the handler is about to start, and must not start again.
+        """
+        return await asyncio.shield(self.put(job_id, attempt_id, fraction, message, meta, starts_once))
 
     def put(
         self,
@@ -55,10 +61,11 @@ class ProgressWriter(BatchWriter[_Item]):
         fraction: float | None,
         message: str | None,
         meta: Mapping[str, Any] | None = None,
+        starts_once: bool = False,
     ) -> IsHeld:
         """The same for a caller that does not wait."""
         is_held: IsHeld = asyncio.get_running_loop().create_future()
-        after = _Item(job_id, attempt_id, fraction, message, is_held, meta)
+        after = _Item(job_id, attempt_id, fraction, message, is_held, meta, starts_once)
         before = self._waiting.pop(attempt_id, None)
         self._waiting[attempt_id] = after if before is None else _merged(before, after)
         self._wake()
@@ -79,9 +86,10 @@ class ProgressWriter(BatchWriter[_Item]):
             [item.message for item in batch],
             lock_wait_ms(batch),
         ]
-        if any(item.meta for item in batch):
+        if any(item.meta or item.starts_once for item in batch):
             facts = [None if item.meta is None else encode(item.meta) for item in batch]
-            records = await connection.fetch(statements.REPORT_META, *columns, facts)
+            starts_once = [item.starts_once for item in batch]
+            records = await connection.fetch(statements.REPORT_FACTS, *columns, facts, starts_once)
         else:
             records = await connection.fetch(statements.REPORT_PROGRESS, *columns)
         return {record[0] for record in records}
@@ -112,6 +120,7 @@ def _merged(before: _Item, after: _Item) -> _Item:
         fraction=before.fraction if after.fraction is None else after.fraction,
         message=before.message if after.message is None else after.message,
         meta={**before.meta, **(after.meta or {})} if before.meta else after.meta,
+        starts_once=before.starts_once or after.starts_once,
     )
 
 

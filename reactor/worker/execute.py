@@ -69,6 +69,10 @@ class Execution:
         self.is_given_up = False
         """Its end is decided without it: what it returns is ignored."""
 
+    @property
+    def is_once(self) -> bool:
+        return (self.job.delivery or self.handler.delivery) == "at_most_once"
+
     def stop(self, why: Stop) -> None:
         """An async handler is cancelled, a thread notices at its next call of the context."""
         attempt = self.attempt
@@ -106,6 +110,8 @@ class Execution:
             self.attempt.phase = RUNNING
             if call > 1:
                 await asyncio.sleep(_REPEATED.pause_after(call - 1))
+            if self.is_once:
+                await self.attempt.start_once()
             called_at, outcome = time.monotonic(), None
             try:
                 outcome = await self._call_handler(self.attempt)
@@ -121,7 +127,7 @@ class Execution:
             if not await self.attempt.is_held():
                 return await self.attempt.committed_state() or End.STALE
             is_for_later = await self._is_for_later(work.undone_by, seconds)
-            if is_for_later or call == _CALLS or self.attempt.stop_because is Stop.TIMEOUT:
+            if is_for_later or call == _CALLS or self.is_once or self.attempt.stop_because is Stop.TIMEOUT:
                 return self._ending(await self._released(raised))
             self.attempt.log.info("transaction repeated", calls=call, error=first_line(describe(raised)))
             self.attempt = self.attempt.repeat()
@@ -153,6 +159,8 @@ class Execution:
         except Retry as error:
             return Errored(str(error), error.after_seconds)
         except Snooze as error:
+            if self.is_once:
+                return Failed(f"{error}\n\nIt is delivered at most once, and does not start again.")
             return Snoozed(error.after_seconds, error.message)
         except asyncio.CancelledError:
             if attempt.is_stopping:

@@ -10,7 +10,8 @@ create or replace trigger before_insert before insert on reactor.jobs
     for each row execute function reactor.before_insert();
 -- After and not before the update: with a trigger before it, an update of any column fetches and locks its rows again.
 create or replace trigger check_update after update of job_type, payload, queue, priority, max_attempts,
-    timeout_seconds, tags, scope, lane, exclusive, idempotency_key, meta, submitted_by on reactor.jobs
+    timeout_seconds, tags, scope, lane, exclusive, idempotency_key, meta, submitted_by, delivery
+    on reactor.jobs
     for each row execute function reactor.check_update();
 
 -- Not for the engine's own statements, which set changed_xid.

@@ -3,7 +3,7 @@
 create type reactor.claimed as (
     id bigint, job_type text, payload jsonb, pipeline_id uuid, parent_id bigint, queue text, priority smallint,
     tags text[], scope text, attempt_id uuid, attempts int, quota int, timeout_seconds real, created_at timestamptz,
-    started_at timestamptz, locked_at timestamptz);
+    started_at timestamptz, locked_at timestamptz, delivery text);
 
 -- Version 7: begins with the time, so that rows of one hour are close to each other in an index. (PostgreSQL 18 has its
 -- own.)

@@ -40,6 +40,7 @@ async def test_a_job_is_accepted_with_all_fields(api: httpx.AsyncClient) -> None
         "lane": "customer=17",
         "meta": {"region": "eu", "exact": 1.10},
         "submitted_by": "alice",
+        "delivery": "at_most_once",
     }
     response = await api.post("/v1/jobs", json=sent)
     assert response.status_code == 202

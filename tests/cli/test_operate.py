@@ -96,7 +96,7 @@ async def test_submit_sets_every_option(reactor: Reactor, connection: Connection
     done = reactor(
         *["submit", "work", '{"file": "ä"}', "--queue=q", "--priority=-5", "--delay=1h", "--max-attempts=7"],
         *["--timeout=5m", "--tag=a", "--tag=b", "--scope=s", "--exclusive", "--key=k", "--submitted-by=alice"],
-        *["--meta=region=eu", "--meta=year=2026", '--meta=deep={"a": [1]}'],
+        *["--at-most-once", "--meta=region=eu", "--meta=year=2026", '--meta=deep={"a": [1]}'],
         "--pipeline=6f1bd4a0-0000-4000-8000-000000000001",
     )
     assert done.returncode == 0
@@ -108,7 +108,7 @@ async def test_submit_sets_every_option(reactor: Reactor, connection: Connection
     assert (row["queue"], row["priority"], row["max_attempts"], row["timeout_seconds"]) == ("q", -5, 7, 300)
     assert (row["tags"], row["scope"], row["exclusive"], row["idempotency_key"]) == (["a", "b"], "s", True, "k")
     assert row["is_in_an_hour"]
-    assert row["submitted_by"] == "alice"
+    assert (row["submitted_by"], row["delivery"]) == ("alice", "at_most_once")
     assert json.loads(row["meta"]) == {"region": "eu", "year": 2026, "deep": {"a": [1]}}
     assert json.loads(row["payload"]) == {"file": "ä"}
 

@@ -72,6 +72,7 @@ def test_a_new_registry_is_separate_from_the_default_one(registry: Registry) -> 
         ({"job_type": " a"}, "is not a valid job_type"),
         ({"job_type": 5}, "has no job_type"),
         ({"max_attempts": 0}, "max_attempts is less than 1"),
+        ({"delivery": "exactly_once"}, "'exactly_once' is not a valid delivery"),
         ({"timeout_seconds": 0}, "timeout_seconds is not a positive number"),
         ({"timeout_seconds": float("nan")}, "timeout_seconds is not a positive number"),
         ({"timeout_seconds": float("inf")}, "timeout_seconds is not a positive number"),

@@ -93,7 +93,7 @@ async def test_the_exempt_statements_change_the_job(connection: Connection, runn
 
 async def test_the_current_attempt_changes_the_job(connection: Connection, running: dict[str, Any], row: Row) -> None:
     """Otherwise the test above would prove nothing."""
-    for name in ("PLAN_STEPS", "RECORD_STEPS", "REPORT_PROGRESS", "REPORT_META", "SETTLE"):
+    for name in ("PLAN_STEPS", "RECORD_STEPS", "REPORT_PROGRESS", "REPORT_FACTS", "SETTLE"):
         before = await row(running["id"]), await steps(connection)
         prepared = await connection.prepare(ALL[name])
         arguments = [stale_argument(p, running["id"]) for p in prepared.get_parameters()]

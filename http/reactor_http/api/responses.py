@@ -85,6 +85,8 @@ class FullJob(Job):
     timeout_seconds: float | None
     idempotency_key: str | None
     lane: str | None
+    delivery: Literal["at_least_once", "at_most_once"] | None
+    """null: the handler's default."""
     meta: dict[str, Any]
     submitted_by: str
     """The token, what the producer declared, or the database role."""

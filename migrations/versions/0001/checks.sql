@@ -130,3 +130,13 @@ language sql volatile
 return case when reactor.is_key(value) then true
     else reactor.refuse(format('reactor: %L is not a valid submitted_by', left(value, 100)),
         'Use 1 to 1000 bytes without control characters, or NULL.') end;
+
+create or replace function reactor.is_delivery(value text) returns boolean
+language sql immutable
+return value is null or value in ('at_least_once', 'at_most_once');
+
+create or replace function reactor.check_delivery(value text) returns boolean
+language sql volatile
+return case when reactor.is_delivery(value) then true
+    else reactor.refuse(format('reactor: %L is not a valid delivery', left(value, 100)),
+        'Use at_least_once or at_most_once, or NULL for the handler''s default.') end;

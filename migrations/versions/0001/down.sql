@@ -16,9 +16,9 @@ drop table
 drop function
     reactor.insert_new_job, reactor.pipeline_state,
     reactor.submit(text, jsonb, uuid, text, bigint, timestamptz, bigint, double precision, text[], text, boolean, text,
-        text, jsonb, text),
+        text, jsonb, text, text),
     reactor.submit(varchar, json, uuid, text, bigint, timestamptz, bigint, double precision, text[], text, boolean,
-        text, text, json, text),
+        text, text, json, text, text),
     reactor.submit_many, reactor.submit_pipeline, reactor.insert_jobs, reactor.insert_dependencies, reactor.parent,
     reactor.count_children, reactor.submitted_children,
     reactor.chain, reactor.inherit, reactor.claim, reactor.claim_job, reactor.ready_kinds,
@@ -53,7 +53,8 @@ drop sequence reactor.jobs_notified_at, reactor.jobs_notified_by, reactor.jobs_r
     reactor.feed_notified_at, reactor.feed_notified_by, reactor.feed_refused_at,
     reactor.places_notified_at, reactor.places_notified_by, reactor.places_refused_at;
 drop function
-    reactor.phase, reactor.check_submitted_by, reactor.check_meta, reactor.is_meta, reactor.check_tags,
+    reactor.phase, reactor.check_delivery, reactor.is_delivery, reactor.check_submitted_by, reactor.check_meta,
+    reactor.is_meta, reactor.check_tags,
     reactor.are_tags, reactor.check_timeout, reactor.is_timeout,
     reactor.check_max_attempts,
     reactor.is_max_attempts, reactor.check_priority, reactor.is_priority, reactor.check_key, reactor.is_key,

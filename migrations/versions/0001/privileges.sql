@@ -9,7 +9,7 @@ grant execute on function
     reactor.refuse, reactor.is_payload, reactor.check_payload, reactor.is_name, reactor.check_name, reactor.is_key,
     reactor.check_key, reactor.is_priority, reactor.check_priority, reactor.is_max_attempts,
     reactor.check_max_attempts, reactor.is_timeout, reactor.check_timeout, reactor.are_tags, reactor.check_tags,
-    reactor.is_meta, reactor.check_meta, reactor.check_submitted_by,
+    reactor.is_meta, reactor.check_meta, reactor.check_submitted_by, reactor.is_delivery, reactor.check_delivery,
     reactor.is_valid, reactor.check_job, reactor.may_write_engine_columns,
     reactor.phase, reactor.is_plain, reactor.complete, reactor.unless_past, reactor.next_key_reuse,
     reactor.time_ordered_uuid, reactor.sees_job, reactor.is_lane, reactor.check_lane, reactor.is_ready, reactor.arrive
@@ -24,9 +24,9 @@ grant insert on reactor.new_jobs to reactor_producer, reactor_worker;
 grant select on reactor.job_states to reactor_producer, reactor_worker, reactor_viewer;
 grant execute on function
     reactor.submit(text, jsonb, uuid, text, bigint, timestamptz, bigint, double precision, text[], text, boolean, text,
-        text, jsonb, text),
+        text, jsonb, text, text),
     reactor.submit(varchar, json, uuid, text, bigint, timestamptz, bigint, double precision, text[], text, boolean,
-        text, text, json, text),
+        text, text, json, text, text),
     reactor.submit_many, reactor.submit_pipeline, reactor.insert_jobs, reactor.insert_dependencies,
     reactor.find_exclusive, reactor.find_key_holder, reactor.as_list, reactor.parent, reactor.count_children,
     reactor.submitted_children

@@ -45,7 +45,7 @@ begin
         from unnest(types, quotas) t (job_type, quota)
         where j.id = any (ids) and t.job_type = j.job_type
         returning j.id, j.job_type, j.payload, j.pipeline_id, j.parent_id, j.queue, j.priority, j.tags, j.scope,
-            j.attempt_id, j.attempts, j.quota, j.timeout_seconds, j.created_at, j.started_at, j.locked_at;
+            j.attempt_id, j.attempts, j.quota, j.timeout_seconds, j.created_at, j.started_at, j.locked_at, j.delivery;
 end
 $$;
 comment on function reactor.start_attempts is 'Starts attempts of jobs that the caller has locked.';
@@ -284,7 +284,8 @@ begin
                     select p.location from picked p
                     where not exists (select from picked s where s.scope is not null)))
                 returning j.id, j.job_type, j.payload, j.pipeline_id, j.parent_id, j.queue, j.priority, j.tags, j.scope,
-                    j.attempt_id, j.attempts, j.quota, j.timeout_seconds, j.created_at, j.started_at, j.locked_at;
+                    j.attempt_id, j.attempts, j.quota, j.timeout_seconds, j.created_at, j.started_at, j.locked_at,
+                    j.delivery;
             get diagnostics n = row_count;
             remaining := remaining - n;
         end if;
@@ -332,7 +333,7 @@ begin
         return query select null::bigint,
             case when again and not is_idle then 'again' when again or later then 'later' else 'limited' end,
             null::jsonb, null::uuid, null::bigint, null, null::smallint, null::text[], null, null::uuid, null::int,
-            null::int, opens_in::real, null::timestamptz, null::timestamptz, null::timestamptz;
+            null::int, opens_in::real, null::timestamptz, null::timestamptz, null::timestamptz, null;
     end if;
 end
 $$;

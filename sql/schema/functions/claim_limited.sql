@@ -246,7 +246,7 @@ begin
         opens_in := reactor.next_opening(queues, types);
         return query select null::bigint, case when again then 'again' when later then 'later' else 'limited' end,
             null::jsonb, null::uuid, null::bigint, null, null::smallint, null::text[], null, null::uuid,
-            null::int, null::int, opens_in::real, null::timestamptz, null::timestamptz, null::timestamptz;
+            null::int, null::int, opens_in::real, null::timestamptz, null::timestamptz, null::timestamptz, null;
     end if;
 end
 $$;

@@ -1,6 +1,6 @@
 -- Hands the attempts $2 of the jobs $1, whose process died, over to the worker $3 as new attempts; no other worker can
 -- claim them in between. $4: what happened. $5: they are charged an attempt, and only jobs with attempts left are
--- handed over.
+-- handed over. Nor are those that must not start again.
 with given as materialized (
     select * from unnest($1::bigint[], $2::uuid[]) as g (id, attempt_id)
 ), moved as (
@@ -11,7 +11,7 @@ with given as materialized (
     from given g cross join reactor.workers w
     where j.id = g.id and j.attempt_id = g.attempt_id and j.state = 'running'
         and w.id = $3::uuid and w.ended_at is null and w.lease_until > clock_timestamp()
-        and (not $5::boolean or j.attempts < j.quota)
+        and (not $5::boolean or j.attempts < j.quota) and not j.started_once
     returning j.id, j.attempts - case when $5::boolean then 1 else 0 end as number, j.locked_by, g.attempt_id
 ), recorded as (
     insert into reactor.claims (worker_id, job_ids)

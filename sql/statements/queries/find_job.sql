@@ -6,7 +6,7 @@ select j.id, j.job_type, j.state, j.payload, j.pipeline_id,
     case when j.run_after is not null
         then least(j.run_after, timestamptz '9999-12-31 23:59:59.999999+00') end as run_after,
     j.max_attempts, j.timeout_seconds::numeric::float8 as timeout_seconds, j.tags,
-    j.scope, j.exclusive, j.idempotency_key, j.lane, coalesce(j.meta, '{}') as meta,
+    j.scope, j.exclusive, j.idempotency_key, j.lane, j.delivery, coalesce(j.meta, '{}') as meta,
     coalesce(j.submitted_by, j.created_by) as submitted_by, j.is_current, j.attempt_id,
     j.attempts, coalesce(j.quota, j.max_attempts) as quota, j.waiting_on, j.locked_by, j.worker_id, j.locked_at,
     j.progress::numeric::float8 as progress, j.status_message, j.result, j.error, j.broken_by, j.created_at,

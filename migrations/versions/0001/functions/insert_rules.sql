@@ -14,14 +14,15 @@ return has_table_privilege('reactor.jobs'::regclass, 'update');
 -- The columns that producers write. Also for updates by hand.
 create or replace function reactor.is_valid(
     job_type text, payload jsonb, queue text, priority smallint, max_attempts int, timeout_seconds real, tags text[],
-    scope text, exclusive boolean, idempotency_key text, lane text, meta jsonb, submitted_by text)
+    scope text, exclusive boolean, idempotency_key text, lane text, meta jsonb, submitted_by text,
+    delivery text)
     returns boolean
 language sql immutable
 return reactor.is_name(job_type) and reactor.is_payload(payload) and reactor.is_name(queue)
     and reactor.is_priority(priority) and reactor.is_max_attempts(max_attempts)
     and reactor.is_timeout(timeout_seconds) and reactor.are_tags(tags) and reactor.is_key(scope)
     and reactor.is_key(idempotency_key) and not (exclusive and scope is null) and reactor.is_lane(lane)
-    and reactor.is_meta(meta) and reactor.is_key(submitted_by);
+    and reactor.is_meta(meta) and reactor.is_key(submitted_by) and reactor.is_delivery(delivery);
 
 -- Raises the error of what is not valid.
 create or replace function reactor.check_job(job reactor.jobs) returns void
@@ -31,7 +32,7 @@ begin
         reactor.check_priority(job.priority), reactor.check_max_attempts(job.max_attempts),
         reactor.check_timeout(job.timeout_seconds), reactor.check_tags(job.tags), reactor.check_key(job.scope),
         reactor.check_key(job.idempotency_key), reactor.check_lane(job.lane), reactor.check_meta(job.meta),
-        reactor.check_submitted_by(job.submitted_by);
+        reactor.check_submitted_by(job.submitted_by), reactor.check_delivery(job.delivery);
     if job.exclusive and job.scope is null then
         perform reactor.refuse('reactor: the job is exclusive and has no scope',
             'Set scope to what must not run twice, or leave exclusive false.');
@@ -53,18 +54,19 @@ create or replace function reactor.is_plain(
     broken_by bigint, quota int, progress real, status_message text, result jsonb, error text, job_type text,
     payload jsonb, queue text, priority smallint, max_attempts int, timeout_seconds real, tags text[], scope text,
     exclusive boolean, idempotency_key text, run_after timestamptz, lane text, counted boolean, meta jsonb,
-    submitted_by text)
+    submitted_by text, delivery text, started_once boolean)
     returns boolean
 language sql volatile
 return case when num_nonnulls(attempt_id, worker_id, locked_by, locked_at, started_at, finished_at, broken_by, quota,
         progress, status_message, result, error) = 0
     and pipeline_id is not null
     and state = 'pending' and phase = 'ready' and attempts = 0 and children = 0 and waiting_on = 0
-    and not (is_current or parked or holds_scope or counted)
+    and not (is_current or parked or holds_scope or counted or started_once)
     and changed_xid = txid_current() and inserted_xid = changed_xid
     and created_at >= current_timestamp and created_at <= clock_timestamp()
     and (created_by = current_user and parent_id is null or reactor.may_write_engine_columns())
-    then num_nonnulls(max_attempts, timeout_seconds, scope, lane, idempotency_key, run_after, meta, submitted_by) = 0
+    then num_nonnulls(max_attempts, timeout_seconds, scope, lane, idempotency_key, run_after, meta, submitted_by,
+            delivery) = 0
         and queue = 'default' and priority = 0 and not exclusive and tags = '{}'
         and octet_length(job_type) <= 200
         and (job_type = quote_ident(job_type) or job_type !~ '[[:cntrl:]]|^[[:space:]]|[[:space:]]$|^$')
@@ -86,6 +88,7 @@ begin
         job.is_current := null;
         job.parked := null;
         job.counted := null;
+        job.started_once := null;
         job.parent_id := null;
         job.attempt_id := null;
         job.worker_id := null;
@@ -117,6 +120,7 @@ begin
     job.is_current := coalesce(job.is_current, false);
     job.parked := coalesce(job.parked, false);
     job.counted := coalesce(job.counted, false);
+    job.started_once := coalesce(job.started_once, false);
     job.holds_scope := job.scope is not null and job.worker_id is not null;
     if job.worker_id is not null then
         insert into reactor.claims (worker_id, job_ids) values (job.worker_id, array[job.id]);
@@ -180,7 +184,8 @@ declare
         new.started_at, new.finished_at,
         new.broken_by, new.quota, new.progress, new.status_message, new.result, new.error, new.job_type, new.payload,
         new.queue, new.priority, new.max_attempts, new.timeout_seconds, new.tags, new.scope, new.exclusive,
-        new.idempotency_key, new.run_after, new.lane, new.counted, new.meta, new.submitted_by);
+        new.idempotency_key, new.run_after, new.lane, new.counted, new.meta, new.submitted_by, new.delivery,
+        new.started_once);
 begin
     if is_plain then
         return new;
@@ -191,7 +196,8 @@ begin
         new := reactor.complete(new);
     end if;
     if not reactor.is_valid(new.job_type, new.payload, new.queue, new.priority, new.max_attempts, new.timeout_seconds,
-        new.tags, new.scope, new.exclusive, new.idempotency_key, new.lane, new.meta, new.submitted_by)
+        new.tags, new.scope, new.exclusive, new.idempotency_key, new.lane, new.meta, new.submitted_by,
+        new.delivery)
     then
         perform reactor.check_job(new);
     end if;
@@ -214,7 +220,8 @@ create or replace function reactor.check_update() returns trigger
 language plpgsql as $$
 begin
     if not reactor.is_valid(new.job_type, new.payload, new.queue, new.priority, new.max_attempts, new.timeout_seconds,
-        new.tags, new.scope, new.exclusive, new.idempotency_key, new.lane, new.meta, new.submitted_by)
+        new.tags, new.scope, new.exclusive, new.idempotency_key, new.lane, new.meta, new.submitted_by,
+        new.delivery)
     then
         perform reactor.check_job(new);
     end if;

@@ -47,6 +47,7 @@ begin
     update reactor.jobs j set
         attempts = 0, attempt_id = null, quota = null, run_after = null, broken_by = null, error = null, result = null,
         progress = null, status_message = null, started_at = null, finished_at = null, parked = false,
+        started_once = false,
         changed_xid = txid_current(), state = 'waiting', phase = 'waiting', waiting_on = 0
     where j.id = any (ids);
 end

@@ -21,6 +21,9 @@
 -- - released, crashed: after ten of them the job itself is the likely cause, and the attempt is charged, as culprit is.
 -- - abandoned (a timeout, and the handler can't be stopped): without a delay, the job fails. It keeps worker_id, and
 --   with it the scope, until the handler has stopped or its process is dead.
+-- - A job that is delivered at most once, and whose handler may have started (started_once), has no attempts left, and
+--   none is refunded: in place of pending it is failed. Only an operator can start it again (recovered, and a retry).
+--   The worker sends a failure in place of its snooze; and what is unstarted has not committed a start.
 -- Not in the table: pod/hand_over.sql replaces the attempt of a job that stays running.
 
 -- The attempts that an outcome does not charge, where that takes a query. A function, so that the statement that ends
@@ -33,7 +36,8 @@ begin
             return (select j.attempts from reactor.jobs j where j.id = refund.job_id);
         when 'released', 'crashed' then
             return (select case when count(*) < 10 then 1 else 0 end from reactor.attempts a
-                where a.job_id = refund.job_id and a.outcome in ('released', 'crashed'));
+                where a.job_id = refund.job_id and a.outcome in ('released', 'crashed'))
+                * (select case when j.started_once then 0 else 1 end from reactor.jobs j where j.id = refund.job_id);
         else
             raise exception 'reactor: unknown outcome %', outcome using errcode = 'invalid_parameter_value';
     end case;
@@ -125,7 +129,10 @@ begin
             holds_scope = j.holds_scope and e.outcome = 'abandoned',
             result = e.result,
             error = case when e.refund > 0 and e.outcome in ('unstarted', 'released', 'crashed') then j.error
+                when j.started_once and e.retries and e.outcome <> 'recovered'
+                    then e.error || E'\n\nIt is delivered at most once, and does not start again.'
                 else e.error end,
+            started_once = j.started_once and e.outcome <> 'recovered',
             status_message = coalesce(e.message, j.status_message),
             progress = case when e.outcome = 'completed' and j.progress is not null then 1 else j.progress end,
             children = j.children + coalesce(e.children, 0),

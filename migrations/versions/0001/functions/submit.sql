@@ -68,7 +68,8 @@ create or replace function reactor.submit(
     idempotency_key text default null,
     lane text default null,
     meta jsonb default null,
-    submitted_by text default null)
+    submitted_by text default null,
+    delivery text default null)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     job record;
@@ -86,12 +87,13 @@ begin
     -- The conflicting job may have ended before it is read; then the insert is tried again.
     for try in 1 .. 10 loop
         insert into reactor.jobs as j (job_type, payload, pipeline_id, queue, priority, run_after, max_attempts,
-            timeout_seconds, tags, scope, exclusive, idempotency_key, lane, meta, submitted_by, parent_id)
+            timeout_seconds, tags, scope, exclusive, idempotency_key, lane, meta, submitted_by, delivery,
+            parent_id)
         values (submit.job_type, coalesce(submit.payload, '{}'),
             coalesce(submit.pipeline_id, reactor.time_ordered_uuid()), coalesce(submit.queue, 'default'),
             coalesce(submit.priority, 0), submit.run_after, submit.max_attempts, submit.timeout_seconds,
             coalesce(submit.tags, '{}'), submit.scope, coalesce(submit.exclusive, false), submit.idempotency_key,
-            submit.lane, submit.meta, submit.submitted_by, reactor.parent())
+            submit.lane, submit.meta, submit.submitted_by, submit.delivery, reactor.parent())
         on conflict do nothing
         returning j.id, j.pipeline_id, 'created' as outcome, j.parent_id into job;
         if job.parent_id is not null then
@@ -117,7 +119,7 @@ begin
 end
 $$;
 comment on function reactor.submit(text, jsonb, uuid, text, bigint, timestamptz, bigint, double precision, text[], text,
-    boolean, text, text, jsonb, text) is
+    boolean, text, text, jsonb, text, text) is
     'Inserts a job. outcome: created; existing (id is the holder of the idempotency_key); '
     'busy (id is the job that holds the exclusive scope).';
 
@@ -141,17 +143,19 @@ create or replace function reactor.submit(
     idempotency_key text default null,
     lane text default null,
     meta json default null,
-    submitted_by text default null)
+    submitted_by text default null,
+    delivery text default null)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     select s.id, s.pipeline_id, s.outcome into id, pipeline_id, outcome
     from reactor.submit(submit.job_type::text, submit.payload::jsonb, submit.pipeline_id, submit.queue, submit.priority,
         submit.run_after, submit.max_attempts, submit.timeout_seconds, submit.tags, submit.scope, submit.exclusive,
-        submit.idempotency_key, submit.lane, submit.meta::jsonb, submit.submitted_by) s;
+        submit.idempotency_key, submit.lane, submit.meta::jsonb, submit.submitted_by,
+        submit.delivery) s;
 end
 $$;
 comment on function reactor.submit(varchar, json, uuid, text, bigint, timestamptz, bigint, double precision, text[],
-    text, boolean, text, text, json, text) is 'As reactor.submit with a payload of type jsonb.';
+    text, boolean, text, text, json, text, text) is 'As reactor.submit with a payload of type jsonb.';
 
 -- Inserts an array of jobs: the common part of submit_many, submit_pipeline and chain, which names the parent.
 create or replace function reactor.insert_jobs(jobs jsonb, parent bigint)
@@ -161,7 +165,7 @@ language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     known constant text[] := array['job_type', 'payload', 'pipeline_id', 'queue', 'priority', 'run_after',
         'max_attempts', 'timeout_seconds', 'tags', 'scope', 'exclusive', 'idempotency_key', 'lane', 'meta',
-        'submitted_by'];
+        'submitted_by', 'delivery'];
     unknown text;
 begin
     if jsonb_typeof(jobs) is distinct from 'array'
@@ -186,12 +190,12 @@ begin
             select s.place::int, n.id, n.pipeline_id, n.outcome
             from rows from (jsonb_to_recordset(jobs) as (job_type text, payload jsonb, pipeline_id uuid, queue text,
                 priority int, run_after timestamptz, max_attempts int, timeout_seconds real, tags text[], scope text,
-                exclusive boolean, idempotency_key text, lane text, meta jsonb, submitted_by text)) with ordinality
-                as s (job_type, payload, pipeline_id, queue, priority, run_after, max_attempts, timeout_seconds, tags,
-                scope, exclusive, idempotency_key, lane, meta, submitted_by, place)
+                exclusive boolean, idempotency_key text, lane text, meta jsonb, submitted_by text, delivery text))
+                with ordinality as s (job_type, payload, pipeline_id, queue, priority, run_after, max_attempts,
+                timeout_seconds, tags, scope, exclusive, idempotency_key, lane, meta, submitted_by, delivery, place)
             cross join lateral reactor.submit(s.job_type, s.payload, s.pipeline_id, s.queue, s.priority, s.run_after,
                 s.max_attempts, s.timeout_seconds, s.tags, s.scope, s.exclusive, s.idempotency_key,
-                s.lane, s.meta, s.submitted_by) n
+                s.lane, s.meta, s.submitted_by, s.delivery) n
         loop
             if parent is not null and outcome = 'created' then
                 update reactor.jobs j set parent_id = parent where j.id = insert_jobs.id;
@@ -205,15 +209,16 @@ begin
     return query
         with inserted as (
             insert into reactor.jobs as j (job_type, payload, pipeline_id, queue, priority, run_after, max_attempts,
-                timeout_seconds, tags, scope, lane, meta, submitted_by, parent_id)
+                timeout_seconds, tags, scope, lane, meta, submitted_by, delivery, parent_id)
             select s.job_type, coalesce(s.payload, '{}'), coalesce(s.pipeline_id, reactor.time_ordered_uuid()),
                 coalesce(s.queue, 'default'), coalesce(s.priority, 0), s.run_after, s.max_attempts, s.timeout_seconds,
-                coalesce(s.tags, '{}'), s.scope, s.lane, s.meta, s.submitted_by,
+                coalesce(s.tags, '{}'), s.scope, s.lane, s.meta, s.submitted_by, s.delivery,
                 coalesce(insert_jobs.parent, reactor.parent())
             from rows from (jsonb_to_recordset(jobs) as (job_type text, payload jsonb, pipeline_id uuid, queue text,
                 priority int, run_after timestamptz, max_attempts int, timeout_seconds real, tags text[], scope text,
-                lane text, meta jsonb, submitted_by text)) with ordinality as s (job_type, payload, pipeline_id, queue,
-                priority, run_after, max_attempts, timeout_seconds, tags, scope, lane, meta, submitted_by, place)
+                lane text, meta jsonb, submitted_by text, delivery text)) with ordinality as s (job_type, payload,
+                pipeline_id, queue, priority, run_after, max_attempts, timeout_seconds, tags, scope, lane, meta,
+                submitted_by, delivery, place)
             order by s.place
             returning j.id, j.pipeline_id
         )

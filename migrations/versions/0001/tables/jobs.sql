@@ -18,6 +18,7 @@ create table reactor.jobs (
     parked boolean not null default false,
     holds_scope boolean not null default false,
     counted boolean not null default false,
+    started_once boolean not null default false,
     phase text not null default 'ready',
     state text not null default 'pending',
     parent_id bigint,
@@ -45,6 +46,7 @@ create table reactor.jobs (
     idempotency_key text,
     created_by text not null default current_user,
     submitted_by text,
+    delivery text,
     tags text[] not null default '{}',
     payload jsonb not null default '{}'
 ) with (
@@ -100,6 +102,11 @@ comment on column reactor.jobs.meta is
     'producer, and added to by the handler: facts about the job, a JSON object; NULL: none';
 comment on column reactor.jobs.submitted_by is
     'producer: on whose request, e.g. a user''s name; the HTTP API writes the name of the token; NULL: created_by';
+comment on column reactor.jobs.delivery is
+    'producer: at_least_once, or at_most_once: its handler never starts again once it has started; '
+    'NULL: the handler''s default';
+comment on column reactor.jobs.started_once is
+    'engine only: delivered at most once, and its handler may have started';
 comment on column reactor.jobs.scope is 
     'producer: what this job computes, e.g. module=3/year=2026; at most one running job per scope';
 comment on column reactor.jobs.lane is
