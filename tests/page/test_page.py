@@ -374,12 +374,15 @@ async def test_steps_errors_attempts_and_waiting_times_are_shown(open_tab: Any, 
 
 async def test_the_reason_is_shown_when_nothing_runs(open_tab: Any, site: Site) -> None:
     exact = {"id": 1234567890123456789, "digits": 19}
-    pipeline = await site.submit([NewJob(job_type="unknown.type", payload=exact)])
+    job = NewJob(job_type="unknown.type", payload=exact, meta={"region": "eu"}, submitted_by="alice")
+    pipeline = await site.submit([job])
     tab = await open_tab(f"?pipeline={pipeline}")
     await expect(tab.page.locator(".running-now")).to_contain_text("handler for unknown.type")
     await tab.node("unknown.type").click()
     await expect(tab.page.locator(".panel .why")).to_contain_text("handler for unknown.type")
     await expect(tab.page.get_by_label("Payload")).to_have_text(json.dumps(exact, indent=2))
+    await expect(tab.page.get_by_label("Meta")).to_have_text(json.dumps({"region": "eu"}, indent=2))
+    await expect(tab.page.locator(".panel .facts")).to_contain_text("Submitteralice")
 
 
 async def test_the_overview_shows_pods_queues_and_job_types(open_tab: Any, site: Site, broken: str) -> None:

@@ -41,6 +41,7 @@ def stale_argument(parameter: asyncpg.Type, job_id: int) -> Any:
         "float8": 1.0,
         "float8[]": [0.0],
         "bool": True,
+        "bool[]": [True],
         "txid_snapshot": (1, 1, ()),
         "txid_snapshot[]": [None],
         "timestamptz": datetime(2026, 1, 1, tzinfo=UTC),

@@ -290,10 +290,10 @@ export class JobPanel {
 
 /**
  * @param {StoredJob} job
- * @param {string} [submittedBy]
+ * @param {string} [submitter]
  * @returns {[name: string, value: string][]}
  */
-function factsOf(job, submittedBy) {
+function factsOf(job, submitter) {
   const scope = job.scope && `${job.scope}${job.is_current ? " (current)" : ""}`;
   const children = `${number(job.children)} ${job.children === 1 ? "job" : "jobs"}`;
   /** @type {[string, string | null | undefined | false][]} */
@@ -304,7 +304,7 @@ function factsOf(job, submittedBy) {
     ["Priority", job.priority !== 0 && String(job.priority)],
     ["Scope", scope],
     ["Tags", job.tags.join(", ")],
-    ["Submitted by", submittedBy],
+    ["Submitter", submitter],
     ["Created", `${date(job.created_at)}, ${age(job.created_at)}`],
     ["Run after", job.run_after && job.state === "pending" && date(job.run_after)],
     ["Started", job.started_at && date(job.started_at)],
