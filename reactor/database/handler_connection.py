@@ -6,17 +6,34 @@ from typing import Any
 
 import asyncpg
 
+from reactor.database import statements
+
+_WATCH = "set local client_connection_check_interval = '2s'"
+
 
 class HandlerConnection(asyncpg.Connection):
     """Sends what belongs to the beginning and the end of a transaction in one message with BEGIN, COMMIT or ROLLBACK:
     two round trips less for each transaction."""
 
-    __slots__ = ("_added", "_is_clean")
+    __slots__ = ("_added", "_can_watch", "_is_clean")
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._added = ""
         self._is_clean = False
+        self._can_watch: bool | None = None
+
+    @property
+    def watching(self) -> str | None:
+        """The statement with which the server, until the transaction ends, looks for its client while it executes a
+        query. Empty: it can't; in all versions, only servers on Linux can. None: not asked yet."""
+        return None if self._can_watch is None else _WATCH if self._can_watch else ""
+
+    async def start_watching(self) -> None:
+        """In a transaction: behind a pooler, a query outside of one may reach two sessions."""
+        self._can_watch = "linux" in await self.fetchval(statements.SERVER_VERSION)
+        if self._can_watch:
+            await self.execute(_WATCH)
 
     @contextmanager
     def adding(self, statements: str) -> Iterator[None]:

@@ -50,11 +50,15 @@ class Transaction:
         # An old snapshot would not show the jobs that wait for this one when it ends.
         made = cls(pool, connection, connection.transaction(isolation="read_committed"))
         try:
-            # A handler may pause in its transaction. Set in each one: the pool resets what is set for the session.
-            # And jobs that it submits there are children of its job.
-            settings = f"set local idle_in_transaction_session_timeout = 0; set local reactor.parent = {job_id:d}"
-            with connection.adding(settings):
+            # Set in each one: the pool resets what is set for the session. A handler may pause in its transaction, and
+            # jobs that it submits there are children of its job.
+            settings = ["set local idle_in_transaction_session_timeout = 0", f"set local reactor.parent = {job_id:d}"]
+            # If this process is killed, the next attempt may wait for what this one has locked.
+            watching = connection.watching
+            with connection.adding("; ".join([*settings, watching or ""])):
                 await made._transaction.start()
+            if watching is None:
+                await connection.start_watching()
             check()
         except BaseException:
             await made._give_back()

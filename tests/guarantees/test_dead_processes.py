@@ -213,6 +213,21 @@ async def test_jobs_of_a_killed_worker_process_do_not_wait_for_an_end_that_it_wa
     await connection.execute("select pg_advisory_unlock(4711)")
 
 
+async def test_a_query_of_a_killed_worker_process_does_not_keep_the_next_attempt_waiting(
+    start_pod: StartPod, connection: Connection, marks: Marks, row: Row
+) -> None:
+    """The server would run it to its end, for a client that is gone, and keep its locks."""
+    if "linux" not in await connection.fetchval("select version()"):
+        pytest.skip("only servers on Linux notice that")
+    pod = await start_pod("--processes", "2")
+    job_id = await insert(connection, "long_query")
+    [(_, _, worker, _)] = await until(lambda: marks("locked"))
+    sleeps = "select exists (select from pg_stat_activity where query = 'select pg_sleep(600)' and state = 'active')"
+    await until(lambda: connection.fetchval(sleeps))
+    pod.kill(worker)
+    await until(lambda: has_state(row, job_id, "completed"))
+
+
 async def test_a_zombie_changes_nothing_and_is_stopped(
     start_pod: StartPod, connection: Connection, marks: Marks, row: Row
 ) -> None:

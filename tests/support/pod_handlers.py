@@ -135,6 +135,19 @@ async def slow_ledger(job: Job, ctx: Context) -> None:
     mark(job, "ended")
 
 
+@register("long_query")
+async def long_query(job: Job, ctx: Context) -> None:
+    """Only the first attempt is slow, and holds a lock meanwhile."""
+    mark(job, "started")
+    first = len(Path(os.environ["POD_MARKS"]).read_text().splitlines()) == 1
+    async with ctx.transaction() as connection:
+        await connection.execute("select pg_advisory_xact_lock(7)")
+        if first:
+            mark(job, "locked")
+            await connection.execute("select pg_sleep(600)")
+    mark(job, "ended")
+
+
 @register("fan_out", max_attempts=100, backoff=0.05)
 async def fan_out(job: Job, ctx: Context) -> None:
     """A row in the ledger, and a child that was not in the plan."""

@@ -1,0 +1,2 @@
+-- The version of this server, and what it was built for.
+select version()
