@@ -27,7 +27,10 @@ def execute_frozen(script: Path) -> None:
     # A migration that waits for a lock makes all later requests wait behind it: better to fail and be run again.
     # Sent through SQLAlchemy, which begins the transaction with the first statement that it sees.
     connection.exec_driver_sql("set local lock_timeout = '30s'")
-    connection.exec_driver_sql("set local statement_timeout = 0")
+    connection.exec_driver_sql(
+        "select set_config(s.name, '0', true) from pg_settings s"
+        " where s.name in ('statement_timeout', 'transaction_timeout')"
+    )
     driver = connection.connection.dbapi_connection
     assert driver is not None
     driver.run_async(lambda asyncpg_connection: asyncpg_connection.execute(frozen_sql(script)))

@@ -54,6 +54,12 @@ _REFUSED = {
     "sslcrldir": (set[str](), "Use sslcrl, with one file."),
     "sslsni": ({"1"}, "Remove it."),
     "hostaddr": (set[str](), "Use host."),
+    "replication": ({"false", "off", "no", "0"}, "Remove it: it is for replicas."),
+}
+# The values that the driver knows.
+_CHOICES = {
+    "sslmode": ("disable", "allow", "prefer", "require", "verify-ca", "verify-full"),
+    "target_session_attrs": ("any", "primary", "standby", "read-write", "read-only", "prefer-standby"),
 }
 _SSL = {"true": "require", "1": "require", "on": "require", "false": "disable", "0": "disable", "off": "disable"}
 _LARGEST = 2**31 - 1
@@ -159,6 +165,11 @@ def parse(url: str, environment: Mapping[str, str] = os.environ) -> Target:
         del query[name]
     if mode := query.pop("ssl", None):
         query.setdefault("sslmode", _SSL.get(mode.lower(), mode))
+    for name, choices in _CHOICES.items():
+        if query.get(name) and query[name] not in choices:
+            raise _invalid(
+                where, f"the URL's parameter {name}={query[name]} is not known", f"Use {', '.join(choices)}."
+            )
     _check_files(where, query, environment)
     connect_timeout = _number(where, query, "connect_timeout", 0)
     keeps_alive = _number(where, query, "keepalives", 1)

@@ -95,6 +95,6 @@ async def schedule_pruning(connection: Connection, period: str, retention: Reten
     schedule = Schedule(
         name=JOB_TYPE, job_type=JOB_TYPE, cron=CRON_OF_PERIOD[period], payload=payload, scope=JOB_TYPE, exclusive=True
     )
-    async with connection.transaction():
+    async with connection.transaction(isolation="read_committed"):
         await declare(connection, [schedule])
         await write_audit(connection, by, "prune every", JOB_TYPE, {"every": period} | payload)

@@ -216,6 +216,21 @@ async def test_defaults_of_the_server_do_not_disturb_a_migration(empty: str) -> 
                 await connection.execute("insert into reactor.jobs (job_type) values ($1)", job_type)
 
 
+async def test_a_migration_may_take_longer_than_transactions_of_this_database(server: str) -> None:
+    """PostgreSQL 17 and newer have a limit for these, and end the session that exceeds it."""
+    async with empty_database(server) as empty, connect(empty, name="test") as other:
+        if other.get_server_version().major < 17:
+            pytest.skip("this server has no transaction_timeout")
+        await other.execute(
+            "create sequence commands; "
+            "create function delay() returns event_trigger security definer language plpgsql as $$ begin "
+            "if nextval('commands') = 1 then perform pg_sleep(1.5); end if; end $$; "
+            "create event trigger delay on ddl_command_end when tag in ('CREATE FUNCTION') execute function delay()"
+        )
+        await other.execute(f"alter database {urlsplit(empty).path[1:]} set transaction_timeout = '1s'")
+        assert (await migrate(empty))[1] == newest_revision()
+
+
 async def test_what_forbids_a_migration_is_reported(empty: str) -> None:
     name = urlsplit(empty).path[1:]
     async with connect(empty, name="test") as other:
