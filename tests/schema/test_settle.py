@@ -1,7 +1,7 @@
 """Settling: every outcome in one statement, each written once, by the attempt that holds the job."""
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import pytest
@@ -12,7 +12,7 @@ from reactor.database.connection import Connection, connect
 from reactor.job import Job, JobState
 from reactor.lifecycle.claim import claim, claim_one
 from reactor.lifecycle.lease import Worker, heartbeat, register_worker, retire_worker
-from reactor.lifecycle.release import held, release
+from reactor.lifecycle.release import Release, held, release
 from reactor.lifecycle.settle import settle
 from reactor.outcome import Completed, Ending, Errored, Failed, Outcome, Partial, Snoozed
 from tests.support.jobs import Row
@@ -369,3 +369,24 @@ async def test_cancelling_parked_jobs_of_a_scope_in_use_never_deadlocks(
             [last] = await claim(connection, worker, 10)
             assert last.id == jobs[3].id
             await settle(connection, [Ending(last.id, last.attempt_id, Completed())])
+
+
+@pytest.mark.parametrize("outcome", ["released", "crashed"])
+async def test_a_release_that_waits_for_a_start_at_most_once_does_not_refund_it(
+    connection: Connection, database: str, worker: Worker, outcome: str
+) -> None:
+    """The process died while the start of its handler was being committed, and the server went on with it."""
+    job = await running(connection, worker)
+    start = [[job.id], [job.attempt_id], [None], [None], None, [None], [True]]
+    async with connect(database, name="pod") as pod:
+        async with connection.transaction():
+            await connection.execute(statements.REPORT_FACTS, *start)
+            releasing = asyncio.create_task(
+                release(pod, {job.id: job.attempt_id}, outcome=cast(Release, outcome), why="it died")
+            )
+            await until(lambda: connection.fetchval("select exists (select from pg_locks where not granted)"))
+        assert await releasing == {job.id: JobState.FAILED}
+    row = await connection.fetchrow("select state, attempts, error from reactor.jobs where id = $1", job.id)
+    assert row
+    assert (row["state"], row["attempts"]) == ("failed", 1)
+    assert row["error"].startswith("it died")

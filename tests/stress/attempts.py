@@ -62,6 +62,8 @@ class Attempts:
         assert new.worker_id is not None
         if new.attempt_id in self._claimed:
             self._report.violation("fence", f"attempt {new.attempt_id} of job {new.id} is not new")
+        if new.started_once:
+            self._report.violation("once", f"job {new.id} was claimed, and must not start again: {new}")
         self._claimed.add(new.attempt_id)
         worker = self.workers.get(new.worker_id)
         if worker is None:
@@ -103,6 +105,8 @@ class Attempts:
         assert new.attempt_id is not None
         outcomes = self._sent[old.attempt_id].outcomes if old.attempt_id in self._sent else set()
         charged = 1 if "handed over, charged" in outcomes else 0
+        if old.started_once:
+            self._report.violation("once", f"job {new.id} was handed over, and must not start again: {old} {new}")
         if (
             not outcomes & {"handed over", "handed over, charged"}
             or new.attempt_id in self._claimed
@@ -129,7 +133,7 @@ def _is_end_of(outcome: str, old: Entry, new: Entry) -> bool:
         case "snoozed" | "unstarted":
             ends = [refunded]
         case "released" | "crashed":
-            ends = [refunded, charged]  # charged after ten of them
+            ends = [charged] if old.started_once else [refunded, charged]  # charged after ten of them
         case "recovered":
             ends = [("pending", 0)]
         case _:

@@ -130,6 +130,18 @@ NO_DEPARTURES = Breakage(
     frozenset({"a line is closed without a reason", "lost wake-up", "stuck"}),
 )
 
+REFUNDED_STARTS = Breakage(
+    "a job that must not start again is refunded when it is released",
+    "refund",
+    """
+    create or replace function reactor.refund(job_id bigint, outcome text) returns int language sql as $$
+        select case when outcome in ('released', 'crashed') then 1 else original.refund(job_id, outcome) end
+    $$
+    """,
+    ("once", "releases", "shutdowns"),
+    frozenset({"ending", "once", "a job that must not start again is unfinished"}),
+)
+
 BREAKAGES = (
     NO_FENCE,
     NO_NOTIFICATIONS,
@@ -138,6 +150,7 @@ BREAKAGES = (
     NO_LANE_LIMITS,
     NO_RATES,
     NO_DEPARTURES,
+    REFUNDED_STARTS,
 )
 
 

@@ -77,6 +77,10 @@ INVARIANTS = (
         " else finished_at is not null and not parked end",
     ),
     Invariant(
+        "a job that must not start again is unfinished",
+        "select id, state, attempts, quota from reactor.jobs where started_once and state in ('waiting', 'pending')",
+    ),
+    Invariant(
         "a job runs with an open need",
         "select j.id, j.state, d.depends_on from reactor.jobs j join reactor.dependencies d on d.job_id = j.id"
         " where j.state in ('pending', 'running') and d.resolved is not true",

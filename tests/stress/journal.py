@@ -15,7 +15,8 @@ create unlogged table stress.journal (
     seq bigint generated always as identity, at float8 not null default extract(epoch from clock_timestamp()),
     xid bigint not null default txid_current(), op text not null, id bigint not null, pipeline_id uuid, state text,
     attempt_id uuid, attempts int, quota int, max_attempts int, worker_id uuid, scope text, queue text, job_type text,
-    priority int, parked boolean, is_due boolean, written_by text, lane text, counted boolean, locked_at float8,
+    priority int, parked boolean, is_due boolean, written_by text, lane text, counted boolean, started_once boolean,
+    locked_at float8,
     began_at float8 not null default extract(epoch from transaction_timestamp()));
 create unlogged table stress.edges (job_id bigint not null, depends_on bigint not null, needs text not null);
 
@@ -26,10 +27,11 @@ begin
         return null;
     end if;
     insert into stress.journal (op, id, pipeline_id, state, attempt_id, attempts, quota, max_attempts, worker_id, scope,
-        queue, job_type, priority, parked, is_due, written_by, lane, counted, locked_at)
+        queue, job_type, priority, parked, is_due, written_by, lane, counted, started_once, locked_at)
     values (left(tg_op, 1), new.id, new.pipeline_id, new.state, new.attempt_id, new.attempts, new.quota,
         new.max_attempts, new.worker_id, new.scope, new.queue, new.job_type, new.priority, new.parked,
-        new.run_after is null, new.result ->> 'attempt', new.lane, new.counted, extract(epoch from new.locked_at));
+        new.run_after is null, new.result ->> 'attempt', new.lane, new.counted, new.started_once,
+        extract(epoch from new.locked_at));
     if random() < nullif(current_setting('stress.jitter', true), '')::float8 then
         perform pg_sleep(random() * 0.01);
     end if;
@@ -38,9 +40,11 @@ end
 $$;
 create trigger a_journal after insert or delete on reactor.jobs for each row execute function stress.record_job();
 create trigger a_journal_of_updates after update on reactor.jobs for each row
-    when ((old.state, old.attempt_id, old.attempts, old.worker_id, old.parked, old.counted, old.run_after is null)
+    when ((old.state, old.attempt_id, old.attempts, old.worker_id, old.parked, old.counted, old.started_once,
+            old.run_after is null)
         is distinct from
-        (new.state, new.attempt_id, new.attempts, new.worker_id, new.parked, new.counted, new.run_after is null))
+        (new.state, new.attempt_id, new.attempts, new.worker_id, new.parked, new.counted, new.started_once,
+            new.run_after is null))
     execute function stress.record_job();
 
 create function stress.record_edge() returns trigger language plpgsql security definer as $$
@@ -55,7 +59,8 @@ create trigger a_journal after insert on reactor.dependencies for each row execu
 _TAKE = """
 with taken as (delete from stress.journal returning *)
 select seq, at, xid, op, id, pipeline_id, state, attempt_id, attempts, quota, max_attempts, worker_id, scope, queue,
-    job_type, priority, parked, is_due, written_by, lane, counted, locked_at, began_at from taken order by seq
+    job_type, priority, parked, is_due, written_by, lane, counted, started_once, locked_at, began_at
+from taken order by seq
 """
 _TAKE_EDGES = "delete from stress.edges returning job_id, depends_on, needs"
 
@@ -88,6 +93,8 @@ class Entry(NamedTuple):
     lane: str | None
     counted: bool
     """It has a place in a limit."""
+    started_once: bool
+    """Its handler must not start again."""
     locked_at: float | None
     """When it was claimed last; like `at`, by the database's clock."""
     began_at: float

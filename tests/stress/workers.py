@@ -104,6 +104,8 @@ class SimulatedWorker:
         self._settles = settles
         self._settling = asyncio.Lock()
         self._held: dict[UUID, Job] = {}
+        self._once: set[UUID] = set()
+        """Attempts that must not start again, as far as the database was told."""
         self._got_all = True
         self._retry_at = NEVER
         """The last claim left jobs because other transactions had locked something."""
@@ -282,7 +284,7 @@ class SimulatedWorker:
         async with world.sessions.open("pod") as connection:
             suspects = chance.sample(sorted(known), chance.randint(0, len(known)))
             await self._hand_over(connection, {job_id: known[job_id] for job_id in suspects})
-            started = [attempt_id for attempt_id in known.values() if chance.random() < 0.5]
+            started = self._once | {one for one in known.values() if chance.random() < 0.5}
             async with world.sessions.doing(connection, "after a crash"):
                 await self._hand_over(
                     connection, await after_crash(connection, self.worker.id, started, {}, "its process crashed")
@@ -313,7 +315,7 @@ class SimulatedWorker:
         self._world.attempts.dead.add(self.worker.id)
         self._world.attempts.shut_down.add(self.worker.id)
         async with self._settling, self._world.sessions.doing(self._settles, "shutdown"):
-            started = [attempt_id for attempt_id in self._held if self._chance.random() < 0.5]
+            started = self._once | {one for one in self._held if self._chance.random() < 0.5}
             await after_shutdown(self._settles, self.worker.id, started, fail=False)
 
     # Attempts
@@ -321,7 +323,11 @@ class SimulatedWorker:
     async def _attempt(self, jobs: list[Job]) -> None:
         """What handlers of these jobs do, and how they end."""
         await asyncio.sleep(self._chance.choice(_DURATIONS[:3] if self._world.is_quiet else _DURATIONS))
-        for feature, act in (("progress", self._report_progress), ("steps", self._take_steps)):
+        for feature, act in (
+            ("once", self._start_once),
+            ("progress", self._report_progress),
+            ("steps", self._take_steps),
+        ):
             if self._world.mix.has(feature, self._chance):
                 async with self._settling:
                     if not self._is_stopping:
@@ -337,6 +343,22 @@ class SimulatedWorker:
             self._waits_for_slot, self._opens_at = False, 0.0
             self._waits_since, self._idle_since = asyncio.get_running_loop().time(), NEVER
         self.wakeups.check()
+
+    async def _start_once(self, jobs: list[Job]) -> None:
+        in_lock_order = sorted(self._chance.sample(jobs, self._chance.randint(1, len(jobs))))
+        # Also those of a statement whose reply is lost.
+        self._once |= {job.attempt_id for job in in_lock_order}
+        async with self._world.sessions.doing(self._settles, "start once"):
+            await self._settles.fetch(
+                statements.REPORT_FACTS,
+                [job.id for job in in_lock_order],
+                [job.attempt_id for job in in_lock_order],
+                [None] * len(in_lock_order),
+                [None] * len(in_lock_order),
+                None,
+                [json.dumps({"attempt": job.attempts}) for job in in_lock_order],
+                [True] * len(in_lock_order),
+            )
 
     async def _report_progress(self, jobs: list[Job]) -> None:
         in_lock_order = sorted(jobs)
@@ -432,7 +454,7 @@ class SimulatedWorker:
             return Failed("a failure")
         if mix.has("partials", chance) and chance.random() < 0.5:
             return Partial(result)
-        if mix.has("snoozes", chance) and chance.random() < 0.5:
+        if job.attempt_id not in self._once and mix.has("snoozes", chance) and chance.random() < 0.5:
             return Snoozed(chance.choice((0.0, 0.05)))
         return Completed(result)
 
@@ -447,8 +469,9 @@ class SimulatedWorker:
         return Children(map(json.dumps, children))
 
     async def _release(self, jobs: list[Job]) -> set[int]:
-        outcome = self._chance.choice(_RELEASES)
         claims = {job.id: job.attempt_id for job in jobs}
+        has_started_once = not self._once.isdisjoint(claims.values())
+        outcome = self._chance.choice([one for one in _RELEASES if one != "unstarted" or not has_started_once])
         for attempt_id in claims.values():
             self._world.attempts.sends(attempt_id, outcome)
         async with self._world.sessions.doing(self._settles, "release"):

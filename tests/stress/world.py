@@ -41,6 +41,7 @@ FEATURES = {
         "children",
         "progress",
         "steps",
+        "once",
         "stale",
         "transactions",
         "hand overs",
@@ -68,6 +69,8 @@ FOCUSED = (
     # Scopes that are taken, parked and freed while their holders are cancelled, abandoned or lost.
     ("scoped", "cancel", "abandoned", "deaths", "shutdowns", "retry", "recover"),
     ("scoped", "priorities", "delayed", "errors", "snoozes", "cancel"),
+    # Jobs that must not start again, whatever becomes of their attempts.
+    ("once", "deaths", "shutdowns", "releases", "hand overs", "errors", "abandoned", "cancel", "retry", "recover"),
     # Dependants that are released, cancelled and restored from several sides.
     ("chains", "diamonds", "fan-ins", "fan-outs", "late dependants", "failures", "partials", "cancel", "retry"),
     ("fan-ins", "fan-outs", "scoped", "children", "transactions", "cancel", "deaths", "prune"),

@@ -97,6 +97,10 @@ begin
         end if;
         return;
     end if;
+    if outcomes && array['released', 'crashed'] then
+        -- reactor.refund, in the next statement, then sees starts that were being committed (started_once).
+        perform from reactor.jobs j where j.id = any (ids) and j.state = 'running' order by j.id for no key update;
+    end if;
     return query
     with ended as materialized (
         select g.*,
