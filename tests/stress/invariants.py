@@ -6,6 +6,8 @@ one snapshot to judge is in limits.py and idleness.py.
 
 from dataclasses import dataclass
 
+import asyncpg
+
 from reactor.database.connection import Connection
 from tests.stress.report import Report
 
@@ -193,6 +195,14 @@ AT_REST = (
 
 
 async def check(connection: Connection, report: Report, invariants: tuple[Invariant, ...] = INVARIANTS) -> None:
-    for invariant in invariants:
-        for offender in await connection.fetch(f"{invariant.offenders} limit 3"):
-            report.violation(invariant.kind, ", ".join(f"{name} {value}" for name, value in offender.items()))
+    for kind, offender in await find(connection, invariants):
+        report.violation(kind, ", ".join(f"{name} {value}" for name, value in offender.items()))
+
+
+async def find(connection: Connection, invariants: tuple[Invariant, ...]) -> list[tuple[str, asyncpg.Record]]:
+    """What breaks them, up to three of each."""
+    return [
+        (invariant.kind, offender)
+        for invariant in invariants
+        for offender in await connection.fetch(f"{invariant.offenders} limit 3")
+    ]
