@@ -1,19 +1,27 @@
-"""The claim loop: wake-ups, claims during notifications, stops, drains and limits."""
+"""The claim loop: wake-ups, claims during notifications, polls, stops, drains and limits."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from reactor import Job, Registry
+from reactor.cli.worker import pod_options
 from reactor.database.connection import Connection, connect
+from reactor.database.listener import Listener
+from reactor.database.listener import Timings as ListenerTimings
+from reactor.embedded.locate import Location
 from reactor.lifecycle.claim import Claimed, claim_once
 from reactor.pod.in_process import Reactor
+from reactor.settings import read_settings
 from reactor.worker import claim_loop
 from reactor.worker.claim_loop import ClaimLoop, Timings
 from tests.support.claim_loops import Running
 from tests.support.jobs import Row, has_ended, has_state, insert
+from tests.support.logs import Events
+from tests.support.pods import StartPod
 from tests.support.sessions import waits_for_a_lock
 from tests.support.until import until
 from tests.support.work import Work, three_polls
@@ -425,3 +433,189 @@ async def test_another_worker_claims_what_a_job_made_room_for_if_its_own_does_no
             first.stop()
             work.let_go.set()
             await until(lambda: work.ended == jobs)
+
+
+# Polls
+
+
+POLL_SECONDS = 1000.0
+"""Far longer than any test: the test advances the clock."""
+
+
+@pytest.fixture
+async def advance(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], Awaitable[None]]:
+    """Advances the clock of the event loop, and lets everything that is due begin."""
+    event_loop = asyncio.get_running_loop()
+    clock, ahead = event_loop.time, 0.0
+    monkeypatch.setattr(event_loop, "time", lambda: clock() + ahead)
+
+    async def advance_by(seconds: float) -> None:
+        nonlocal ahead
+        ahead += seconds
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    return advance_by
+
+
+@pytest.fixture
+def polling(database: str, running: Running, monkeypatch: pytest.MonkeyPatch) -> Running:
+    """A claim loop with the options of `reactor worker`, in which no other timer finds a job."""
+    monkeypatch.setattr(ClaimLoop, "timings", Timings(recheck_seconds=()))
+    monkeypatch.setattr(Listener, "timings", ListenerTimings(watch_seconds=1e6, answer_seconds=1e6))
+
+    @asynccontextmanager
+    async def polling(seconds: float = POLL_SECONDS, **options: Any) -> AsyncIterator[ClaimLoop]:
+        settings = read_settings({"REACTOR_POLL_SECONDS": str(seconds)})
+        chosen = pod_options(settings, Location(database, database), "app", pooled=False).worker
+        async with running(poll_seconds=chosen.poll_seconds, reconcile_seconds=1e6, **options) as loop:
+            await until(lambda: loop.is_at_rest)
+            yield loop
+
+    return polling
+
+
+@pytest.fixture
+async def silent(database: str) -> AsyncIterator[Connection]:
+    """A producer whose inserts notify nobody."""
+    async with connect(database, name="silent producer") as connection:
+        await connection.execute("set session_replication_role = replica")
+        yield connection
+
+
+async def test_polls_come_at_the_interval_of_the_setting(
+    silent: Connection, row: Row, work: Work, polling: Running, advance: Callable[[float], Awaitable[None]]
+) -> None:
+    """P5: nothing else finds a job that no notification announced."""
+    work.let_go.set()
+    async with polling() as loop:
+        for polls in (1, 2):
+            job_id = await insert(silent)
+            await advance(0.9 * POLL_SECONDS)
+            assert loop.counts.polls == polls - 1
+            assert (await row(job_id))["state"] == "pending"
+            await advance(0.1 * POLL_SECONDS)
+            await until(lambda job_id=job_id: has_state(row, job_id, "completed"))
+            assert (loop.counts.polls, loop.counts.missed_wakes) == (polls, polls)
+            await until(lambda: loop.is_at_rest)
+
+
+async def test_a_pod_polls_at_the_interval_of_its_setting(start_pod: StartPod, silent: Connection, row: Row) -> None:
+    """P5: five polls of ten seconds, the default, would take longer."""
+    pod = await start_pod(POLL_SECONDS=0.1)
+    async with asyncio.timeout(35):
+        while len(pod.events("a notification was missed")) < 5:
+            job_id = await insert(silent, "noop")
+            await until(lambda job_id=job_id: has_state(row, job_id, "completed"))
+
+
+async def test_polls_can_be_off(
+    connection: Connection,
+    silent: Connection,
+    row: Row,
+    work: Work,
+    polling: Running,
+    advance: Callable[[float], Awaitable[None]],
+) -> None:
+    """P5"""
+    work.let_go.set()
+    async with polling(0) as loop:
+        silently = await insert(silent)
+        for _ in range(48):
+            await advance(3600)
+        assert loop.counts.polls == 0
+        assert (await row(silently))["state"] == "pending"
+        await insert(connection)
+        await until(lambda: has_state(row, silently, "completed"))
+        assert loop.counts.polls == 0
+
+
+async def test_a_poll_passes_by_jobs_that_another_transaction_has_locked(
+    connection: Connection,
+    silent: Connection,
+    row: Row,
+    work: Work,
+    polling: Running,
+    advance: Callable[[float], Awaitable[None]],
+) -> None:
+    """P5"""
+    work.let_go.set()
+    async with polling() as loop:
+        locked, free = await insert(silent), await insert(silent)
+        async with connection.transaction():
+            await connection.execute("select from reactor.jobs where id = $1 for update", locked)
+            await advance(POLL_SECONDS)
+            await until(lambda: work.ended == [free])
+            await until(lambda: loop.is_at_rest)
+        await advance(POLL_SECONDS)
+        await until(lambda: work.ended == [free, locked])
+        assert loop.counts.missed_wakes == 2
+
+
+async def test_a_poll_takes_no_more_jobs_than_there_are_free_slots(
+    connection: Connection,
+    silent: Connection,
+    work: Work,
+    polling: Running,
+    advance: Callable[[float], Awaitable[None]],
+) -> None:
+    """P5"""
+    in_state = "select count(*) from reactor.jobs where state = $1"
+    async with polling(concurrency=3) as loop:
+        await insert(connection)
+        await until(lambda: len(work.started) == 1)
+        await advance(1)  # a notification is followed by a look at the scheduled jobs
+        await until(lambda: loop.is_at_rest)
+        for _ in range(5):
+            await insert(silent)
+        await advance(POLL_SECONDS)
+        await until(lambda: len(work.started) == 3)
+        assert loop.counts.missed_wakes == 1
+        for _ in range(3):
+            await advance(POLL_SECONDS)
+        assert [await connection.fetchval(in_state, state) for state in ("running", "pending")] == [3, 3]
+        work.let_go.set()
+        await until(lambda: len(work.ended) == 6)
+
+
+FAILURES = {
+    "the server refuses the claim": (
+        "create function refuse() returns trigger language plpgsql as $$ begin raise 'no claims today'; end $$;"
+        "create trigger refuse before update on reactor.jobs for each row when (new.state = 'running')"
+        " execute function refuse()",
+        "drop trigger refuse on reactor.jobs",
+    ),
+    "a function is missing": (
+        "alter function reactor.claim rename to claim_of_yesterday",
+        "alter function reactor.claim_of_yesterday rename to claim",
+    ),
+}
+
+
+@pytest.mark.parametrize(("fault", "repair"), FAILURES.values(), ids=FAILURES)
+async def test_a_poll_that_fails_is_followed_by_one_that_claims(
+    connection: Connection,
+    silent: Connection,
+    work: Work,
+    polling: Running,
+    advance: Callable[[float], Awaitable[None]],
+    events: Events,
+    fault: str,
+    repair: str,
+) -> None:
+    """P5: its own errors don't end the poller."""
+    work.let_go.set()
+    async with polling() as loop:
+        await connection.execute(fault)
+        job_id = await insert(silent)
+        await advance(POLL_SECONDS)
+        await until(lambda: [event for event in events if event["event"] == "claim loop error"])
+        assert (loop.counts.polls, work.started) == (1, [])
+        await connection.execute(repair)
+        await advance(POLL_SECONDS)
+        await until(lambda: work.ended == [job_id])
+        await until(lambda: loop.is_at_rest)
+        later, polls = await insert(silent), loop.counts.polls
+        await advance(POLL_SECONDS)
+        await until(lambda: work.ended == [job_id, later])
+        assert loop.counts.polls == polls + 1
