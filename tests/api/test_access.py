@@ -24,13 +24,11 @@ from starlette.routing import Mount, Route
 
 from reactor.database.connection import Connection
 from reactor.errors import SettingsInvalid
-from reactor.operate import actions
 from reactor.settings import read_settings
 from reactor_http.api.access import Caller, Permission, authorize_stream, operator, require
 from reactor_http.auth.stream_token import BadStreamToken, Signer
 from reactor_http.auth.tokens import Tokens, make_token
 from reactor_http.database_clock import DatabaseClock
-from reactor_http.state import state_of
 from tests.support.http_app import make_app
 
 SECRET = "of all pods of this test " * 2
@@ -75,15 +73,10 @@ def app_with(url: str = NOWHERE, **settings: str) -> Starlette:
     async def all_streams(request: Request) -> JSONResponse:
         return JSONResponse({"who": (await authorize_stream(request, None)).name})
 
-    async def drain(request: Request) -> JSONResponse:
-        async with state_of(request).connection() as connection:
-            return JSONResponse(await actions.drain(connection, True, operator(request)))
-
     app.router.routes[:0] = [
         *(Route(f"/may/{p}", require(p, who), methods=["GET", "POST"]) for p in Permission),
         Route("/streams/{id}", pipeline_stream),
         Route("/streams", all_streams),
-        Route("/drain", require(Permission.OPERATE, drain), methods=["POST"]),
     ]
     return app
 
@@ -112,7 +105,6 @@ def problem_detail(response: httpx.Response, status: int) -> str:
 
 
 async def test_a_token_grants_the_permissions_of_its_entry() -> None:
-    """D13"""
     async with client_of(app_with(tokens=ENTRIES), VIEWER) as client:
         assert (await client.get("/may/view")).json()["who"] == "vera"
         detail = problem_detail(await client.get("/may/operate"), 403)
@@ -153,7 +145,6 @@ async def test_a_job_that_names_nobody_was_submitted_by_its_database_role(
 
 
 async def test_requests_without_a_token_get_401() -> None:
-    """D13"""
     async with client_of(app_with(tokens=ENTRIES)) as client:
         for path in ("/may/view", "/may/submit", "/may/operate", "/streams", f"/streams/{PIPELINE}"):
             assert "token is required" in problem_detail(await client.get(path), 401)
@@ -205,7 +196,7 @@ async def test_the_bearer_scheme_is_case_insensitive() -> None:
 
 
 def test_find_compares_every_entry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """D13: the duration must not reveal how close a guess is to an entry."""
+    """The duration must not reveal how close a guess is to an entry."""
     tokens = Tokens(read_settings({"REACTOR_TOKENS": ENTRIES}))
     compared: list[bytes] = []
     compare = hmac.compare_digest
@@ -266,7 +257,6 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_changed_tokens_file_takes_effect_without_a_restart(file: Path) -> None:
-    """D13"""
     clock = Clock()
     tokens = Tokens(read_settings({"REACTOR_TOKENS_FILE": str(file)}), clock)
     found = tokens.find(VIEWER)
@@ -361,7 +351,6 @@ async def mint(app: Starlette, pipeline_id: UUID | None = PIPELINE, **more: Any)
 
 
 async def test_a_stream_token_opens_its_pipelines_stream_and_nothing_else() -> None:
-    """D13"""
     app = app_with(tokens=ENTRIES, secret=SECRET)
     token = await mint(app)
     async with client_of(app) as client:
@@ -394,7 +383,6 @@ async def test_a_bearer_token_with_view_opens_streams_too() -> None:
 
 
 async def test_pods_with_the_same_secret_accept_each_others_stream_tokens() -> None:
-    """D13"""
     token = await mint(app_with(tokens=ENTRIES, secret=SECRET))
     async with client_of(app_with(tokens=ENTRIES, secret=SECRET)) as client:
         assert (await client.get(f"/streams/{PIPELINE}", params={"token": token})).status_code == 200
@@ -405,7 +393,6 @@ async def test_pods_with_the_same_secret_accept_each_others_stream_tokens() -> N
 
 
 async def test_a_stream_token_expires() -> None:
-    """D13"""
     app = app_with(tokens=ENTRIES, secret=SECRET)
     clock = app.state.reactor.clock
     token = await mint(app, ttl_seconds=5)
@@ -563,7 +550,7 @@ async def test_without_tokens_loopback_callers_have_all_permissions(host: str) -
     ],
 )
 async def test_without_tokens_a_foreign_host_name_is_rejected(host: str) -> None:
-    """D13: DNS rebinding. The browser lets a page of evil.example through once that name resolves to 127.0.0.1."""
+    """DNS rebinding. The browser lets a page of evil.example through once that name resolves to 127.0.0.1."""
     async with client_of(app_with()) as client:
         headers = [(b"Host", host.encode("latin-1"))]
         assert "localhost" in problem_detail(await client.get("/may/view", headers=headers), 403)
@@ -573,7 +560,7 @@ async def test_without_tokens_a_foreign_host_name_is_rejected(host: str) -> None
 
 @pytest.mark.parametrize("address", ["10.0.0.1", "192.168.1.5", "2001:db8::1", "::ffff:10.0.0.1", "testclient", ""])
 async def test_without_tokens_other_machines_are_rejected(address: str) -> None:
-    """D13: an application that mounts reactor may bind to all addresses."""
+    """An application that mounts reactor may bind to all addresses."""
     outer = Starlette(routes=[Mount("/reactor", app_with())])
     async with client_of(outer, address=address) as client:
         response = await client.get("/reactor/may/view")
@@ -598,11 +585,10 @@ async def test_a_mounted_application_accepts_tokens_from_other_machines() -> Non
 
 
 async def test_the_audit_records_the_operators_name_and_address(database: str, connection: Connection) -> None:
-    """D13"""
     app = app_with(database, tokens=ENTRIES)
     async with client_of(app, OPERATOR, address="10.1.2.3") as client:
         spoofed = {"X-Forwarded-For": "6.6.6.6"}
-        assert (await client.post("/drain", headers=spoofed)).status_code == 200
+        assert (await client.post("/v1/drain", json={"on": True}, headers=spoofed)).status_code == 200
     await app.state.reactor.close()
     noted = await connection.fetchrow("select who, what, came_from from reactor.audit order by id desc limit 1")
     assert noted is not None
@@ -615,7 +601,7 @@ SITE = "https://app.example.com"
 
 
 async def test_pages_of_other_sites_can_not_post() -> None:
-    """D13: a browser sends such POSTs and hides only the response."""
+    """A browser sends such POSTs and hides only the response."""
     for settings in ({}, {"tokens": ENTRIES}):
         async with client_of(app_with(**settings), OPERATOR) as client:
             for origin in ("https://evil.example", "null", "http://127.0.0.1", "http://localhost:8080", "file://", "x"):
@@ -723,7 +709,6 @@ def test_origins_in_the_settings_are_normalized() -> None:
 
 
 async def test_every_response_has_the_security_headers() -> None:
-    """D13"""
     async with client_of(app_with(tokens=ENTRIES)) as client:
         for path in ("/", "/page.js", "/v1/me", "/may/view", "/nowhere", "/health/live"):
             headers = (await client.get(path)).headers

@@ -89,7 +89,6 @@ async def test_a_pipeline_is_cancelled_and_retried_as_a_whole(
 
 
 async def test_queues_are_paused_and_draining_is_switched(api: httpx.AsyncClient) -> None:
-    """D13: operator endpoints."""
     for name in ("imports", "a/b", "ä ö"):
         for verb, paused, was in (("pause", True, False), ("pause", True, True), ("resume", False, True)):
             done = await api.post(f"/v1/queues/{name}/{verb}")

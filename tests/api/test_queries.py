@@ -268,7 +268,6 @@ async def rows_read(connection: Connection, *arguments: Any) -> int:
 
 
 async def test_workers_and_queues_are_listed(api: httpx.AsyncClient, connection: Connection, worker: Worker) -> None:
-    """D13: for operators."""
     running = await submit(api, queue="fast")
     await claim_one(connection, worker, running["id"])
     await submit(api)

@@ -142,7 +142,6 @@ def many_files() -> Iterator[None]:
 
 
 async def test_a_thousand_half_open_connections_block_no_request_and_are_closed(start: Start) -> None:
-    """D13"""
     server = start(head_seconds=600)
     before = server.open_files
     with many_files(), ExitStack() as connections:
@@ -365,7 +364,6 @@ def test_clients_in_any_state_do_not_delay_the_shutdown(start: Start) -> None:
 def test_forwarded_addresses_are_trusted_only_from_configured_proxies(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D13"""
     token, entry = make_token("vera", [Permission.VIEW])
     headers = {"Authorization": f"Bearer {token}", "X-Forwarded-For": "10.1.2.3"}
     assert start(TOKENS=entry).get("/who", headers=headers).json() == ["vera", "127.0.0.1"]
@@ -374,7 +372,6 @@ def test_forwarded_addresses_are_trusted_only_from_configured_proxies(
 
 
 def test_servers_with_the_same_secret_accept_each_others_stream_tokens(start: Start) -> None:
-    """D13"""
     token, entry = make_token("vera", [Permission.VIEW])
     one, other = (start(TOKENS=entry, SECRET="s" * 32) for _ in range(2))
     minted = one.mint(token)
@@ -384,7 +381,6 @@ def test_servers_with_the_same_secret_accept_each_others_stream_tokens(start: St
 
 
 async def test_the_log_contains_no_secret_after_any_error(start: Start, tmp_path: Path) -> None:
-    """D13"""
     token, entry = make_token("vera", [Permission.VIEW])
     file = tmp_path / "tokens"
     file.write_text(entry)

@@ -196,7 +196,6 @@ async def test_a_port_in_use_is_reported_with_a_remedy(database: str) -> None:
 
 @pytest.mark.parametrize("command", ["up", "serve"])
 async def test_a_server_without_tokens_binds_to_loopback_only(database: str, command: str) -> None:
-    """D13"""
     done = reactor(command, "--host", "0.0.0.0", "--port", "0", database_url=database)
     assert done.returncode == 2
     assert "loopback" in done.stderr
