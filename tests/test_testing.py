@@ -1,6 +1,7 @@
 """Helpers for users' tests: run_until_idle and the pytest plugin."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -10,11 +11,14 @@ from typing import Any
 import pytest
 
 from reactor import Context, Job, NewJob, Registry, Retry, Snooze, submit, submit_many
-from reactor.database.connection import Connection
+from reactor.database.connection import Connection, connect
+from reactor.database.migrate import migrate
 from reactor.handlers import registry
 from reactor.job import JobState
 from reactor.testing import run_until_idle
 from reactor.worker.claim_loop import ClaimLoop, Timings
+from tests.support.catalog import everything
+from tests.support.databases import empty_database
 
 
 async def states(connection: Connection) -> list[tuple[str, str]]:
@@ -212,3 +216,51 @@ def test_the_fixtures_of_the_plugin_work_with_every_kind_of_test(server: str, tm
     assert done.stdout.count("\nPASSED") == 4, done.stdout
     assert "4 passed, 1 error" in done.stdout
     assert "the test left connections open" in done.stdout
+
+
+SCHEMA_TESTS = """
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from reactor.database.connection import connect
+from tests.support.catalog import everything
+
+
+async def record(url: str, file: Path) -> None:
+    async with connect(url, name="test") as connection:
+        name, oid = await connection.fetchrow("select current_database(), 'reactor.jobs'::regclass::oid::int")
+        file.write_text(json.dumps({"name": name, "oid": oid, "holds": await everything(connection)}))
+        await connection.execute("insert into reactor.jobs (job_type) values ('left')")
+        await connection.execute("alter table reactor.jobs add column mine text; drop function reactor.prune")
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_the_schema(reactor_database, number):
+    asyncio.run(record(reactor_database, Path(f"{number}.json")))
+"""
+
+
+async def test_each_of_a_users_tests_has_a_copy_of_the_migrated_database(
+    server: str, connection: Connection, tmp_path: Path
+) -> None:
+    """D15: with the schema of production in everything, whatever the test before it did to its own. A table that was
+    created once has the same oid in all copies of its database, and another one in any other database."""
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "test_schema.py").write_text(SCHEMA_TESTS)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q"]
+    checkout = str(Path(__file__).parent.parent)
+    environment: dict[str, Any] = os.environ | {"REACTOR_TEST_DATABASE_URL": server, "PYTHONPATH": checkout}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100)
+    assert "3 passed" in done.stdout, done.stdout
+    tests = [json.loads((tmp_path / f"{number}.json").read_text()) for number in (1, 2, 3)]
+    async with empty_database(server) as url:
+        await migrate(url)
+        async with connect(url, name="test") as migrated:
+            production = await everything(migrated)
+    for held in (*(test["holds"] for test in tests), await everything(connection)):
+        assert {key for key in held.keys() | production.keys() if held.get(key) != production.get(key)} == set()
+    assert len({test["name"] for test in tests}) == 3
+    assert len({test["oid"] for test in tests}) == 1

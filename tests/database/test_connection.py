@@ -97,7 +97,6 @@ async def test_a_refused_login_is_reported_with_a_remedy(server: str) -> None:
 
 
 async def test_each_test_has_its_own_database(database: str, connection: Connection) -> None:
-    """D15"""
     name = await connection.fetchval("select current_database()")
     assert name in database
     assert await connection.fetchval("select version_num from reactor.alembic_version")
