@@ -98,6 +98,7 @@ def _up(number: str, last: str, changed: list[str], removed: list[str]) -> str:
         "--   result or a view's existing columns changed (drop those), or a privilege was taken away (revoke it).",
         "-- * types.sql, sequences.sql, tables/, triggers.sql and policies.sql create what exists already: replace the",
         "--   copy by the statements that lead from the old definition to the new one (alter table, drop trigger …).",
+        "-- * Columns are only added, nullable or with a default: tests/schema/test_revisions.py refuses the rest.",
         f"-- * What sql/schema has no longer must be dropped here: {', '.join(removed) or 'no file was removed'}.",
         "--",
         "-- tests/schema/test_schema.py compares the result with sql/schema, and fails until both are equal.",

@@ -550,7 +550,7 @@ SCHEMA = """
 
 
 async def test_up_down_up_leaves_the_same_schema(database: str, connection: Connection) -> None:
-    """P10, J12"""
+    """P10"""
     before = [tuple(r) for r in await connection.fetch(SCHEMA)]
     await migrate_down(database, "base")
     left = [tuple(r) for r in await connection.fetch(SCHEMA)]
