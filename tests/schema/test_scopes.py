@@ -1,7 +1,10 @@
 """Scopes under locks of other transactions: nothing waits, nothing is forgotten, and the oldest job leads."""
 
+import json
+
 import pytest
 
+from reactor.children import Children
 from reactor.client.submit import NewJob, submit_many
 from reactor.database import statements
 from reactor.database.connection import Connection, connect
@@ -266,3 +269,29 @@ async def test_the_oldest_job_of_a_scope_is_taken_although_another_lane_comes_fi
     assert {job.id for job in jobs} == others - done | {oldest}
     await finish(connection, next(job for job in jobs if job.id == oldest))
     assert [job.id for job in await claim(connection, worker, 10)] == [younger]
+
+
+@pytest.mark.parametrize("how", ["chained", "submitted"])
+async def test_a_child_that_has_to_wait_does_not_take_the_turn_of_a_parked_job(
+    connection: Connection, worker: Worker, row: Row, how: str
+) -> None:
+    """Its parent frees the scope in the transaction that creates it, before its dependencies are connected."""
+    await insert(connection, scope="s")
+    [holder] = await claim(connection, worker, 1)
+    behind = await insert(connection, scope="s")
+    assert await claim(connection, worker, 1) == []
+    assert (await row(behind))["phase"] == "parked"
+    first = {"job_type": "other", "queue": "elsewhere"}
+    child = {"job_type": "work", "scope": "s", "priority": -5}
+    async with connection.transaction():
+        if how == "submitted":
+            pipeline = json.dumps([first, child | {"depends_on": [1]}])
+            await connection.execute("select reactor.submit_pipeline($1)", pipeline)
+            await finish(connection, holder)
+        else:
+            needs = {"depends_on": [{"place": 1, "needs": "completed"}]}
+            children = Children([json.dumps(first), json.dumps(child | needs)])
+            assert await settle(connection, [Ending(holder.id, holder.attempt_id, Completed(), children)])
+    assert await connection.fetchval("select state from reactor.jobs where priority = -5") == "waiting"
+    assert (await row(behind))["phase"] == "ready"
+    assert [job.id for job in await claim(connection, worker, 1)] == [behind]

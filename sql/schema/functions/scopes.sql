@@ -61,6 +61,9 @@ begin
         select p.id, p.parked from reactor.jobs p
         where p.scope = free.scope and p.phase in ('ready', 'parked')
             and p.queue = kind.queue and p.job_type = kind.job_type
+            -- Not one that this transaction has inserted, and that will wait for others when it commits.
+            and not (p.inserted_xid = txid_current() and exists (
+                select from reactor.dependencies d where d.job_id = p.id and d.resolved is null))
         order by p.priority, p.id limit 1
     ) head
     where head.parked
