@@ -6,6 +6,8 @@ from typing import Any, TypeVar
 
 import click
 
+from reactor.database.jsonb import encode
+
 Command = TypeVar("Command", bound=Callable[..., object])
 
 JOB_ID = click.IntRange(1, 2**63 - 1)
@@ -18,11 +20,21 @@ def read_facts(context: click.Context, parameter: click.Parameter, given: tuple[
         name, equals, value = fact.partition("=")
         if not (name and equals):
             raise click.BadParameter(f"{fact!r} is not NAME=VALUE, such as region=eu.")
-        try:
-            facts[name] = json.loads(value)
-        except ValueError:
-            facts[name] = value
+        facts[name] = _as_json(value)
+    try:
+        encode(facts)
+    except ValueError as error:
+        raise click.BadParameter(f"can't be stored: {error}.") from None
     return facts or None
+
+
+def _as_json(value: str) -> Any:
+    try:
+        read = json.loads(value)
+        encode(read)
+    except (ValueError, RecursionError):
+        return value  # also NaN, which Python reads
+    return read
 
 
 def meta_option(text: str) -> Callable[[Command], Command]:

@@ -132,7 +132,7 @@ def encode_arguments(jobs: list[dict[str, Any]]) -> str:
         return encode(jobs)
     except ValueError as error:
         raise JobInvalid(
-            f"the payload can't be encoded as JSON: {error}", "Use strings, numbers, lists and objects."
+            f"its payload or meta can't be encoded as JSON: {error}", "Use strings, numbers, lists and objects."
         ) from error
 
 

@@ -35,7 +35,7 @@ def encode_child(children: Children, job_type: str, payload: Mapping[str, Any] |
 
 def _need(children: Children, one: Child | int, needs: str) -> dict[str, Any]:
     if isinstance(one, Child):
-        place = children.place(one)
+        place = one.place_in(children)
         if place is None:
             raise JobInvalid(
                 f"it depends on a child of the type {one.job_type!r} that is not going to be created",

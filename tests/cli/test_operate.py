@@ -166,6 +166,13 @@ async def test_jobs_are_found_by_facts_and_the_next_page_too(reactor: Reactor, c
     assert reactor(*command).stdout.splitlines()[1].split()[0] == str(ids[0])
 
 
+@pytest.mark.parametrize("value", ["NaN", "[" * 9000, '"\\u0000"', "a=b"], ids=["nan", "deep", "nul", "equals"])
+async def test_a_fact_that_is_not_json_is_a_text(reactor: Reactor, connection: Connection, value: str) -> None:
+    assert reactor("submit", "work", f"--meta=x={value}").returncode == 0
+    assert json.loads(await connection.fetchval("select meta from reactor.jobs")) == {"x": value}
+    assert len(json.loads(reactor("jobs", f"--meta=x={value}", "--json").stdout)["jobs"]) == 1
+
+
 async def test_a_job_of_the_command_line_was_submitted_by_its_user(reactor: Reactor, connection: Connection) -> None:
     """F2"""
     assert reactor("submit", "work").returncode == 0

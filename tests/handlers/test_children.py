@@ -215,6 +215,27 @@ async def test_an_undone_child_can_not_be_depended_on(
     assert "not going to be created" in caught[0]
 
 
+async def test_an_undone_child_has_no_id_after_the_commit(
+    database: str, connection: Connection, registry: Registry
+) -> None:
+    """Neither that of the child that has taken its place, nor any."""
+    handles: list[Child] = []
+
+    @registry.register("work")
+    async def work(ctx: Context) -> None:
+        with pytest.raises(ZeroDivisionError):
+            async with ctx.transaction():
+                handles.extend([await ctx.chain("part"), await ctx.chain("part")])
+                raise ZeroDivisionError
+        handles.append(await ctx.chain("part", {"year": 2000}))
+
+    job_id = await insert(connection)
+    await run(database, registry)
+    [created] = await children(connection, job_id)
+    assert [child.id for child in handles] == [None, None, created["id"]]
+    assert [child.outcome for child in handles] == [None, None, "created"]
+
+
 async def test_a_child_of_another_job_can_not_be_depended_on(
     database: str, connection: Connection, registry: Registry
 ) -> None:

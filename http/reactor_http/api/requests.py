@@ -179,7 +179,6 @@ class JobFields(RequestBody):
     submitted_by: Label | None = None
     """On whose request, e.g. a user's name; the name of the token is added. null: the token. Follows the rules of
     job_type."""
-
     delivery: Literal["at_least_once", "at_most_once"] | None = None
     """at_most_once: the handler is not called again once it has started, whatever happens. null: the handler's
     default."""
