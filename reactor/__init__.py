@@ -9,7 +9,8 @@ from reactor.handlers.backoff import exponential, fixed
 from reactor.handlers.context import Context, chain_job
 from reactor.handlers.limits import Limit
 from reactor.handlers.registry import Registry, around, get_handler, lifespan, register, schedule
-from reactor.handlers.steps import Step, Summary
+from reactor.handlers.step import Step
+from reactor.handlers.steps import Summary
 from reactor.handlers.sync_context import SyncContext
 from reactor.job import Job, JobState
 from reactor.lifecycle.claim import claim_job

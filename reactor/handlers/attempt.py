@@ -9,6 +9,7 @@ from typing import Any
 from reactor.database.connection import transaction_timeout
 from reactor.database.jsonb import encode, storable
 from reactor.handlers.services import Services
+from reactor.handlers.step import current_step
 from reactor.handlers.step_log import StepLog
 from reactor.handlers.transaction import Pool
 from reactor.handlers.unit_of_work import UnitOfWork
@@ -135,14 +136,23 @@ class Attempt:
     def is_stopping(self) -> bool:
         return self.stop_because is not None or self.is_lost or self.phase is ENDED
 
+    @property
+    def must_stop(self) -> bool:
+        """For the handler's own code: this attempt must stop, or the step that asks."""
+        step = current_step()
+        return self.is_stopping or (step is not None and step.is_late)
+
     def check(self) -> None:
-        """Raises Cancelled if this attempt must stop."""
+        """Raises Cancelled if this attempt must stop, or the step that calls this."""
         if self.stop_because is not None:
             raise Cancelled(self.stop_because.value)
         if self.is_lost:
             raise Cancelled("The job was taken from this attempt.")
         if self.phase is ENDED:
             raise Cancelled("The attempt has ended.")
+        step = current_step()
+        if step is not None and step.is_late:
+            raise Cancelled("The step ran out of time.")
 
     def check_held(self, is_held: bool) -> None:
         """`is_held`: whether the database says that the job is still this attempt's."""
@@ -173,8 +183,8 @@ class Attempt:
 
     def progress_of_steps(self) -> Progress:
         """Progress that follows from the steps, unless the handler reports its own."""
-        fraction, message = self.step_log.progress()
-        return Progress(None if self._reports_fraction else fraction, None if self.reports_message else message)
+        fraction, message, counts = self.step_log.progress()
+        return Progress(None if self._reports_fraction else fraction, None if self.reports_message else message, counts)
 
     # Its job, in the database
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Unpack
 from uuid import UUID
 
@@ -9,8 +10,10 @@ from reactor.children import Child
 from reactor.client.submit import JobOptions
 from reactor.database.connection import Connection
 from reactor.handlers.attempt import Attempt
+from reactor.handlers.backoff import Backoff
 from reactor.handlers.children import ChildOptions, Inherited
-from reactor.handlers.steps import AT_ONCE, Step, Summary, run_step, run_steps
+from reactor.handlers.step import Step, tries
+from reactor.handlers.steps import AT_ONCE, Summary, run_step, run_steps
 from reactor.handlers.transaction import Pool
 from reactor.handlers.upstream import Upstream
 from reactor.job import Job
@@ -53,7 +56,7 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        return self._attempt.is_stopping
+        return self._attempt.must_stop
 
     def check(self) -> None:
         """Raises Cancelled if this attempt must stop. For long stretches of work without an await."""
@@ -94,22 +97,45 @@ class Context:
             job_type, payload, ChildOptions(depends_on, after_end_of, inherit, options)
         )
 
-    async def step(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    async def step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *arguments: Any,
+        max_attempts: int | None = None,
+        backoff: Backoff | float | timedelta | None = None,
+        timeout_seconds: float | None = None,
+    ) -> Any:
         """Calls the function, an `async def` or a `def` (in a thread), and stores what it returns: a later attempt gets
         that, and does not call it again.
 
-        What the function raises is stored as the step's error and raised here. Its result is anything that JSON can
-        hold.
+        What the function raises is stored as the step's error and raised here, after as many runs as it may have
+        (see Step). Its result is anything that JSON can hold.
         """
-        return await run_step(self._attempt, Step(name, function, *arguments))
+        step = Step(
+            name, function, *arguments, max_attempts=max_attempts, backoff=backoff, timeout_seconds=timeout_seconds
+        )
+        return await run_step(self._attempt, step)
 
-    async def steps(self, groups: Iterable[Iterable[Step]], *, at_once: int = AT_ONCE) -> Summary:
+    async def steps(
+        self,
+        groups: Iterable[Iterable[Step]],
+        *,
+        at_once: int = AT_ONCE,
+        max_attempts: int | None = None,
+        backoff: Backoff | float | timedelta | None = None,
+        timeout_seconds: float | None = None,
+    ) -> Summary:
         """Runs groups one after the other, and up to `at_once` steps of a group in parallel. All are recorded as
-        planned first, so that clients see them from the start. A step that fails does not stop the others.
+        planned first, so that clients see them from the start. A step that fails does not stop the others, which
+        continue while it waits for its next run. `max_attempts`, `backoff`, `timeout_seconds`: of the steps that don't
+        have their own.
 
         The job's state follows from its steps: a handler can return the summary, or a result of its own.
         """
-        return await run_steps(self._attempt, groups, at_once)
+        return await run_steps(
+            self._attempt, groups, at_once, tries("all steps", max_attempts, backoff, timeout_seconds)
+        )
 
     def transaction(self) -> AbstractAsyncContextManager[Connection]:
         """The attempt's one transaction: committed with its children and its end when the handler returns.

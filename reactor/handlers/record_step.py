@@ -2,33 +2,37 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import asyncpg
 
-from reactor.error_text import describe
+from reactor.database.jsonb import storable
+from reactor.error_text import describe, first_line
 from reactor.handlers.attempt import Attempt
+from reactor.handlers.step import Step
 from reactor.handlers.step_log import as_stored, unstorable
 from reactor.lifecycle.batch_writer import LOCKED_PAUSE_SECONDS, LONE_LOCK_WAIT_MS
-from reactor.lifecycle.steps import StepState, Stored, plan_steps
-from reactor.outcome import Fail, Retry, Skip, Snooze
+from reactor.lifecycle.steps import Planned, StepState, Stored, plan_steps
+from reactor.outcome import Fail, Retry, Skip, Snooze, in_seconds
+
+_CHECK_SECONDS = 0.25
+_LONGEST_PAUSE_SECONDS = 10 * 365 * 86400.0
 
 
-async def plan(attempt: Attempt, names: Sequence[str]) -> None:
+async def plan(attempt: Attempt, steps: Sequence[Step]) -> None:
     """All steps that are to come, so that clients see them from the start."""
-    await _add(attempt, names, started=False)
+    await _add(attempt, steps, started=False)
 
 
-async def begin(attempt: Attempt, name: str) -> bool:
+async def begin(attempt: Attempt, step: Step) -> bool:
     """A step without a plan. False: an earlier attempt completed it, and it is not to be run."""
     attempt.check()
-    await _add(attempt, [name], started=True)
-    return attempt.step_log.states[name] is not StepState.COMPLETED
+    await _add(attempt, [step], started=True)
+    return attempt.step_log.states[step.name] is not StepState.COMPLETED
 
 
 async def start(attempt: Attempt, name: str) -> None:
-    """A step of the plan. Its start is written while it runs, if the database said a moment ago that the job is this
-    attempt's: then to ask again would only take time."""
+    """A step of the plan, or one that runs again. Its start is written while it runs, if the database said a moment ago
+    that the job is this attempt's: then to ask again would only take time."""
     attempt.check()
     attempt.step_log.set(name, StepState.RUNNING)
     record = attempt.step_log.record(name, StepState.RUNNING)
@@ -39,50 +43,91 @@ async def start(attempt: Attempt, name: str) -> None:
         attempt.check_held(await steps.record(record, attempt.progress_of_steps))
 
 
-async def succeed(attempt: Attempt, name: str, result: str | None) -> Any:
-    """Returns what a later attempt would get: the result as it is stored."""
+async def pause(attempt: Attempt, seconds: float) -> None:
+    """Before a step runs again. In short parts: a thread that waits here must notice that its attempt is to stop."""
+    end = asyncio.get_running_loop().time() + seconds
+    while (left := end - asyncio.get_running_loop().time()) > 0:
+        await asyncio.sleep(min(left, _CHECK_SECONDS))
+        attempt.check()
+
+
+async def succeed(attempt: Attempt, step: Step, result: str | None) -> None:
+    """Its result is then what a later attempt would get: as it is stored."""
     try:
-        await _record(attempt, name, StepState.COMPLETED, result=result)
+        await _record(attempt, step.name, StepState.COMPLETED, result=result)
     except asyncpg.PostgresError as error:
-        mistake = unstorable(name, error)
-        await fail(attempt, name, mistake)
+        mistake = unstorable(step.name, error)
+        await _record(attempt, step.name, StepState.FAILED, error=describe(mistake))
         raise mistake from error
-    returned = attempt.step_log.results[name] = as_stored(result)
-    return returned
+    attempt.step_log.results[step.name] = as_stored(result)
 
 
-async def fail(attempt: Attempt, name: str, error: BaseException) -> None:
-    work = attempt.unit_of_work
+async def fail(attempt: Attempt, step: Step, error: BaseException) -> float | None:
+    """Returns the seconds after which it runs again; None: it does not."""
+    work, name = attempt.unit_of_work, step.name
+    is_single = name not in attempt.step_log.planned_in_groups
     work.note(error)
     if work.is_undone:
-        return
+        return None
+    run = attempt.step_log.attempts(name) + 1
     match error:
         case Skip():
             await _record(attempt, name, StepState.SKIPPED, error=str(error) or None)
-        case Retry() | Snooze() if name not in attempt.step_log.planned:
+        case Snooze() if not is_single:
+            return await _put_off(attempt, step, str(error), error.after_seconds, charged=False)
+        case Retry() if run < step.tries.limit:
+            return await _put_off(attempt, step, str(error), error.after_seconds)
+        case Retry() | Snooze() if is_single:
             pass  # it goes back with its job
         case Fail() | Retry() | Snooze():
             message = str(error) or "The step failed without saying why."
             await _record(attempt, name, StepState.FAILED, error=message)
+        case _ if run < step.tries.limit:
+            try:
+                seconds = in_seconds(step.tries.pause_after(run, error))
+            except Exception as mistake:
+                both = f"{describe(error)}\n\nAnd its backoff failed: {describe(mistake)}"
+                await _record(attempt, name, StepState.FAILED, error=both)
+            else:
+                return await _put_off(attempt, step, describe(error), seconds)
         case _:
             await _record(attempt, name, StepState.FAILED, error=describe(error))
+    return None
 
 
-async def _add(attempt: Attempt, names: Sequence[str], *, started: bool) -> None:
+async def _put_off(attempt: Attempt, step: Step, error: str, seconds: float, *, charged: bool = True) -> float:
+    seconds = min(max(seconds, 0.0), _LONGEST_PAUSE_SECONDS)
     log = attempt.step_log
-    log.check_new(names)
-    is_first = log.stored is None
-    if positions := log.add(names, started=started):
-        stored = await _write_plan(attempt, positions, started=started, lists_stored=is_first)
+    log.put_off(step.name, seconds, error, charged=charged)
+    record = log.record(step.name, StepState.PENDING, None, error, seconds)
+    attempt.check_held(await attempt.services.writers.steps.record(record, attempt.progress_of_steps))
+    attempt.log.info(
+        "step will be retried",
+        step=step.name,
+        attempts=log.attempts(step.name),
+        max_attempts=step.tries.limit,
+        after_seconds=round(seconds, 3),
+        error=first_line(error),
+    )
+    return seconds
+
+
+async def _add(attempt: Attempt, steps: Sequence[Step], *, started: bool) -> None:
+    log, by_name = attempt.step_log, {step.name: step for step in steps}
+    log.check_new([step.name for step in steps])
+    is_first = not log.is_known
+    if positions := log.add(list(by_name), started=started):
+        planned = {name: Planned(position, by_name[name].tries.limit) for name, position in positions.items()}
+        stored = await _write_plan(attempt, planned, started=started, lists_stored=is_first)
         attempt.check_held(stored is not None)
         if is_first and stored is not None:
             log.learn(stored)
 
 
 async def _write_plan(
-    attempt: Attempt, positions: dict[str, int], *, started: bool, lists_stored: bool
+    attempt: Attempt, steps: dict[str, Planned], *, started: bool, lists_stored: bool
 ) -> dict[str, Stored] | None:
-    job, message = attempt.job, attempt.progress_of_steps().message if started else None
+    job, progress = attempt.job, attempt.progress_of_steps()
     while True:
         try:
             return await attempt.services.writers.ask(
@@ -90,9 +135,10 @@ async def _write_plan(
                     connection,
                     job.id,
                     job.attempt_id,
-                    positions,
+                    steps,
                     started=started,
-                    message=message,
+                    message=progress.message if started else None,
+                    counts=None if lists_stored else progress.counts,
                     lists_stored=lists_stored,
                     lock_wait_ms=LONE_LOCK_WAIT_MS,
                 )
@@ -107,8 +153,8 @@ async def _record(
     attempt: Attempt, name: str, state: StepState, *, result: str | None = None, error: str | None = None
 ) -> None:
     log = attempt.step_log
+    log.set(name, state, None if error is None else storable(error))
     record = log.record(name, state, result, error)
-    log.set(name, state, record.error)
     if state is StepState.COMPLETED and attempt.unit_of_work.in_transaction:
         log.hold_back(record)
     else:

@@ -3,6 +3,7 @@
 import json
 import time
 import unicodedata
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ from reactor.outcome import Completed, Failed, Outcome, Partial
 
 _LONGEST_NAME = 500
 _ERRORS_NAMED = 5
+NOT_PLANNED = "Not part of the plan."
+"""As reactor.end_steps writes it."""
 
 
 class StepLog:
@@ -26,11 +29,27 @@ class StepLog:
         """What the completed ones returned, in this attempt or an earlier one."""
         self.errors: dict[str, str] = {}
         self.planned: set[str] = set()
-        self.stored: Mapping[str, Stored] | None = None
-        """Steps of earlier attempts; None until they are read."""
-        self.current: str | None = None
-        """The step that started last."""
+        """Those that progress is a fraction of."""
+        self.planned_in_groups: set[str] = set()
+        self.is_known = False
+        """Whether the steps that the job had before were read."""
+        self._attempts: dict[str, int] = {}
+        """How often each has run to an end."""
+        self._due: dict[str, float] = {}
+        """When those that failed run again, by the monotonic clock."""
         self._started: dict[str, float] = {}
+        self._running: dict[str, None] = {}
+        """In the order in which they started."""
+        self._others: dict[str, StepState] = {}
+        """Steps that the job had before, and that this attempt has not planned yet."""
+        self._completed_before: dict[str, Any] = {}
+        """The results of those of them that an earlier attempt completed."""
+        self._counts: Counter[StepState] = Counter()
+        self._are_submitted = False
+        """Steps were named when the job was submitted: then it is known how many follow."""
+        self._ran: dict[str, float] = {}
+        """How long the newest run of each took, in seconds."""
+        self._current: str | None = None
         self._job = job
         self._held_back: dict[str, Record] = {}
         """Completions that are true only if the attempt's transaction is committed."""
@@ -47,49 +66,126 @@ class StepLog:
     def add(self, names: Sequence[str], *, started: bool) -> dict[str, int]:
         """Returns those that an earlier attempt did not complete, as far as is known, with positions."""
         if not started:
+            self.planned_in_groups.update(names)
+        if not started or self._are_submitted:
             self.planned.update(names)
         positions = dict(zip(names, range(len(self.states), len(self.states) + len(names)), strict=True))
         for name in names:
-            self.set(name, StepState.RUNNING if started else StepState.PENDING)
+            self._take_other(name)
+            self.set(name, StepState.RUNNING if started and name not in self._due else StepState.PENDING)
         for name in self._take_over(names):
             del positions[name]
         return positions
 
     def learn(self, stored: Mapping[str, Stored]) -> None:
-        """What earlier attempts left of the steps that were added."""
-        self.stored = stored
+        """What the job had before of the steps that were added, and of others."""
+        self.is_known = True
+        now = time.monotonic()
+        for name, step in stored.items():
+            if step.state is StepState.COMPLETED:
+                self._completed_before[name] = step.result
+            elif step.state is StepState.PENDING:
+                self._attempts[name] = step.attempts
+                if step.pause_seconds is not None:
+                    self._due[name] = now + step.pause_seconds
+                    if name in self.states:
+                        self.set(name, StepState.PENDING)
+            if name not in self.states:
+                self._others[name] = step.state
+                self._counts[step.state] += 1
+        submitted = {name for name, step in stored.items() if step.is_submitted}
+        if submitted:
+            self._are_submitted = True
+            self.planned |= submitted | self.states.keys()
+            self._finished = sum(stored[n].state is StepState.COMPLETED for n in submitted if n not in self.states)
         self._take_over(list(self.states))
+
+    def _take_other(self, name: str) -> None:
+        state = self._others.pop(name, None)
+        if state is not None:
+            self._counts[state] -= 1
+            self._finished -= name in self.planned and state is StepState.COMPLETED
 
     def _take_over(self, names: Sequence[str]) -> list[str]:
         """The results of those that an earlier attempt completed. Returns their names."""
-        stored = self.stored or {}
-        completed = [name for name in names if name in stored and stored[name].state is StepState.COMPLETED]
+        completed = [name for name in names if name in self._completed_before]
         for name in completed:
-            self.results[name] = stored[name].result
+            self.results[name] = self._completed_before[name]
             self.set(name, StepState.COMPLETED)
         return completed
 
     def set(self, name: str, state: StepState, error: str | None = None) -> None:
+        before = self.states.get(name)
         if name in self.planned:
-            self._finished += _is_finished(state) - _is_finished(self.states.get(name))
+            self._finished += _is_finished(state) - _is_finished(before)
+        if before is not None:
+            self._counts[before] -= 1
+        self._counts[state] += 1
+        if before is StepState.RUNNING:
+            del self._running[name]
+            self._ran[name] = time.monotonic() - self._started[name]
         if state is StepState.RUNNING:
-            self.current = name
+            self._current = name
+            self._running[name] = None
             self._started[name] = time.monotonic()
         self.states[name] = state
         if error is not None:
             self.errors[name] = error
 
-    def record(self, name: str, state: StepState, result: str | None = None, error: str | None = None) -> Record:
+    def attempts(self, name: str) -> int:
+        """How often the step has run to an end."""
+        return self._attempts.get(name, 0)
+
+    def put_off(self, name: str, pause_seconds: float, error: str, *, charged: bool) -> None:
+        """It runs again after this time."""
+        self._due[name] = time.monotonic() + pause_seconds
+        self._attempts[name] = self.attempts(name) + charged
+        self.set(name, StepState.PENDING, storable(error))
+
+    def take_pause(self, name: str) -> float:
+        """How long it has to wait before it runs."""
+        due = self._due.pop(name, None)
+        return 0.0 if due is None else max(0.0, due - time.monotonic())
+
+    def record(
+        self,
+        name: str,
+        state: StepState,
+        result: str | None = None,
+        error: str | None = None,
+        pause_seconds: float | None = None,
+    ) -> Record:
         error = None if error is None else storable(error)
-        return Record(self._job.id, self._job.attempt_id, name, state, result, error, self._started.get(name))
+        has_run = state is not StepState.RUNNING and name in self._ran
+        return Record(
+            self._job.id,
+            self._job.attempt_id,
+            name,
+            state,
+            result,
+            error,
+            self.attempts(name) + _is_finished(state) if has_run else None,
+            pause_seconds,
+            self._ran[name] if has_run else None,
+            self._started.get(name),
+        )
 
     def progress(self) -> Progress:
         """How much of the plan is done. Without a plan the number of steps to follow is unknown."""
+        counts = self._counts_as_stored()
         if not self.planned:
-            return Progress(message=self.current)
+            return Progress(None, self._current, counts)
         total = len(self.planned)
-        message = None if self.current is None else f"{self.current} ({self._finished} of {total} done)"
-        return Progress(self._finished / total, message)
+        message = None if self._current is None else f"{self._current} ({self._finished} of {total} done)"
+        return Progress(self._finished / total, message, counts)
+
+    def _counts_as_stored(self) -> str:
+        """Completions that wait for the transaction are not in the database yet."""
+        counts = dict.fromkeys(StepState, 0) | self._counts
+        counts[StepState.COMPLETED] -= len(self._held_back)
+        counts[StepState.RUNNING] += len(self._held_back)
+        current = next(reversed(self._running), None) or next(reversed(self._held_back), None)
+        return json.dumps({"total": sum(counts.values()), **counts, "current": current})
 
     # The transaction, and the end
 
@@ -110,17 +206,20 @@ class StepLog:
     def last_records(self) -> list[Record]:
         """Records to be written with the job's end: completions that waited for the transaction, steps that were undone
         or interrupted, and steps of earlier attempts that are not part of the plan any more."""
-        running = [name for name, state in self.states.items() if state is StepState.RUNNING]
-        dropped = [
-            name
-            for name, stored in (self.stored or {}).items()
-            if name not in self.states and stored.state is not StepState.COMPLETED
-        ]
+        interrupted = [n for n, state in self.states.items() if state in (StepState.RUNNING, StepState.PENDING)]
+        for name in interrupted:
+            why = "It was interrupted." if self.states[name] is StepState.RUNNING else "It did not run."
+            self.set(name, StepState.FAILED, self.errors.get(name, why))
+        dropped = [name for name, state in self._others.items() if state is not StepState.COMPLETED]
+        for name in dropped:
+            self._take_other(name)
+            self.set(name, StepState.SKIPPED)
+        held_back, self._held_back = list(self._held_back.values()), {}
         return [
-            *self._held_back.values(),
+            *held_back,
             *(self.record(name, StepState.FAILED, error=self.errors[name]) for name in self._undone),
-            *(self.record(name, StepState.FAILED, error="It was interrupted.") for name in running),
-            *(self.record(name, StepState.SKIPPED, error="Not part of the plan any more.") for name in dropped),
+            *(self.record(name, StepState.FAILED, error=self.errors[name]) for name in interrupted),
+            *(self.record(name, StepState.SKIPPED, error=NOT_PLANNED) for name in dropped),
         ]
 
     def outcome(self, result: dict[str, Any] | None, *, with_message: bool) -> Outcome:

@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +11,8 @@ from reactor.concurrency import in_thread
 from reactor.error_text import first_line
 from reactor.handlers import record_step
 from reactor.handlers.attempt import Attempt
+from reactor.handlers.due_steps import DueSteps
+from reactor.handlers.step import Step, Tries, running_step, timed_out
 from reactor.handlers.step_log import StepLog, as_result
 from reactor.lifecycle.steps import StepState
 from reactor.log import get_logger
@@ -19,17 +21,6 @@ from reactor.outcome import Skip
 log = get_logger(__name__)
 
 AT_ONCE = 4
-
-
-class Step:
-    """One unit of a plan: `Step("2026-01-02/snow", run_model, day, model)`. A plain function is run in a thread."""
-
-    __slots__ = ("arguments", "function", "name")
-
-    def __init__(self, name: str, function: Callable[..., Any], *arguments: Any) -> None:
-        self.name = name
-        self.function = function
-        self.arguments = arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,45 +41,49 @@ class Summary:
 
 async def run_step(attempt: Attempt, step: Step) -> Any:
     """One step without a plan."""
-    if await record_step.begin(attempt, step.name):
-        return await _run(attempt, step)
-    return attempt.step_log.results[step.name]
+    if await record_step.begin(attempt, step):
+        log = attempt.step_log
+        pause: float | None = log.take_pause(step.name)
+        while pause is not None:
+            if log.states[step.name] is StepState.PENDING:
+                await record_step.pause(attempt, pause)
+                await record_step.start(attempt, step.name)
+            pause = await _run(attempt, step)
+    return attempt.step_log.results.get(step.name)
 
 
-async def run_steps(attempt: Attempt, groups: Iterable[Iterable[Step]], at_once: int) -> Summary:
-    """A plan: groups one after the other, the steps of a group in parallel."""
+async def run_steps(attempt: Attempt, groups: Iterable[Iterable[Step]], at_once: int, tries: Tries) -> Summary:
+    """A plan: groups one after the other, the steps of a group in parallel. `tries`: for steps without their own."""
     if at_once < 1:
         raise ValueError(f"at_once is how many steps run in parallel, 1 or more, not {at_once!r}")
-    plan = [list(group) for group in groups]
-    names = [step.name for group in plan for step in group]
-    await record_step.plan(attempt, names)
+    plan = [[step.or_else(tries) for step in group] for group in groups]
+    steps = [step for group in plan for step in group]
+    await record_step.plan(attempt, steps)
     states = attempt.step_log.states
     for group in plan:
-        due = [step for step in group if states[step.name] is not StepState.COMPLETED]
+        due = DueSteps(attempt, [step for step in group if states[step.name] is not StepState.COMPLETED])
         if at_once == 1 or len(due) <= 1:
-            for step in due:
-                await _run_isolated(attempt, step)
+            with due.timers():
+                await _run_in_turn(attempt, due)
         else:
-            await _run_in_parallel(attempt, due, at_once)
-    return _summary(attempt.step_log, names)
+            with due.timers(), attempt.unit_of_work.parallel_steps():
+                await _run_in_parallel(attempt, due, at_once)
+    return _summary(attempt.step_log, [step.name for step in steps])
 
 
-async def _run_in_parallel(attempt: Attempt, steps: Sequence[Step], at_once: int) -> None:
-    left = iter(steps)
-    with attempt.unit_of_work.parallel_steps():
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for _ in range(min(at_once, len(steps))):
-                    tasks.create_task(_run_one_after_the_other(attempt, left))
-        except BaseExceptionGroup as group:
-            attempt.check()
-            raise group.exceptions[0] from None
-
-
-async def _run_one_after_the_other(attempt: Attempt, left: Iterator[Step]) -> None:
+async def _run_in_parallel(attempt: Attempt, due: DueSteps, at_once: int) -> None:
     try:
-        for step in left:
-            await _run_isolated(attempt, step)
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(min(at_once, len(due))):
+                tasks.create_task(_run_as_one_of_many(attempt, due))
+    except BaseExceptionGroup as group:
+        attempt.check()
+        raise group.exceptions[0] from None
+
+
+async def _run_as_one_of_many(attempt: Attempt, due: DueSteps) -> None:
+    try:
+        await _run_in_turn(attempt, due)
     except asyncio.CancelledError as error:
         if _is_being_cancelled():
             raise
@@ -96,36 +91,59 @@ async def _run_one_after_the_other(attempt: Attempt, left: Iterator[Step]) -> No
         raise RuntimeError("The attempt must stop.") from error
 
 
-async def _run_isolated(attempt: Attempt, step: Step) -> None:
-    """Its failure does not stop the others."""
+async def _run_in_turn(attempt: Attempt, due: DueSteps) -> None:
+    while (step := await due.take()) is not None:
+        pause = await _run_isolated(attempt, step)
+        if pause is not None:
+            due.put_back(step, pause)
+
+
+async def _run_isolated(attempt: Attempt, step: Step) -> float | None:
+    """Its failure does not stop the others. Returns the seconds after which it runs again; None: it does not."""
     await record_step.start(attempt, step.name)
     try:
-        await _run(attempt, step)
+        return await _run(attempt, step)
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         if attempt.unit_of_work.is_undone:
             raise
         log.warning("step failed", job_id=attempt.job.id, step=step.name, error=first_line(str(error)))
+        return None
 
 
-async def _run(attempt: Attempt, step: Step) -> Any:
+async def _run(attempt: Attempt, step: Step) -> float | None:
+    """Raises what the step raises, unless it runs again after the seconds that are returned."""
     try:
         async with attempt.unit_of_work.step(attempt.check):
-            result = as_result(step.name, await _call(attempt, step))
+            result = as_result(step.name, await _call_in_time(attempt, step))
     except asyncio.CancelledError as error:
         if attempt.is_stopping or _is_being_cancelled():
             raise
         mistake = RuntimeError("The step was cancelled from within.")
-        await record_step.fail(attempt, step.name, mistake)
+        if (pause := await record_step.fail(attempt, step, mistake)) is not None:
+            return pause
         raise mistake from error
     except (Exception, SystemExit, KeyboardInterrupt) as error:
-        await record_step.fail(attempt, step.name, error)
-        if isinstance(error, Skip):
-            return None
+        pause = await record_step.fail(attempt, step, error)
+        if pause is not None or isinstance(error, Skip):
+            return pause
         raise
-    stored = await record_step.succeed(attempt, step.name, result)
+    await record_step.succeed(attempt, step, result)
     if _is_being_cancelled():
         raise asyncio.CancelledError  # the end of a thread was waited for, and its result is recorded
-    return stored
+    return None
+
+
+async def _call_in_time(attempt: Attempt, step: Step) -> Any:
+    """What returns before it was stopped is in time."""
+    with running_step(step):
+        limit = asyncio.timeout(step.tries.timeout_seconds)
+        try:
+            async with limit:
+                return await _call(attempt, step)
+        except TimeoutError:
+            if limit.expired():
+                raise timed_out(step) from None
+            raise
 
 
 async def _call(attempt: Attempt, step: Step) -> Any:

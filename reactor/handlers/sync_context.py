@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import AbstractAsyncContextManager, contextmanager
+from datetime import timedelta
 from typing import Any, TypeVar, Unpack
 from uuid import UUID
 
@@ -13,11 +14,14 @@ from reactor.concurrency import in_thread
 from reactor.database.connection import Connection
 from reactor.handlers import record_step
 from reactor.handlers.attempt import Attempt
+from reactor.handlers.backoff import Backoff
 from reactor.handlers.children import ChildOptions, Inherited
+from reactor.handlers.step import Step, running_step, timed_out, tries
 from reactor.handlers.step_log import as_result
-from reactor.handlers.steps import AT_ONCE, Step, Summary, run_steps
+from reactor.handlers.steps import AT_ONCE, Summary, run_steps
 from reactor.handlers.upstream import Upstream
 from reactor.job import Job
+from reactor.lifecycle.steps import StepState
 from reactor.log import Logger
 from reactor.outcome import Skip
 
@@ -75,7 +79,7 @@ class SyncContext:
 
     @property
     def cancelled(self) -> bool:
-        return self._attempt.is_stopping
+        return self._attempt.must_stop
 
     def check(self) -> None:
         self._attempt.check()
@@ -106,25 +110,59 @@ class SyncContext:
 
         return self._wait(chain())
 
-    def step(self, name: str, function: Callable[..., Answer], *arguments: Any) -> Any:
-        """As Context.step; the function is called in this thread."""
-        if not self._wait(record_step.begin(self._attempt, name)):
-            return self._attempt.step_log.results[name]
+    def step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *arguments: Any,
+        max_attempts: int | None = None,
+        backoff: Backoff | float | timedelta | None = None,
+        timeout_seconds: float | None = None,
+    ) -> Any:
+        """As Context.step; the function is called in this thread. One that takes too long is not interrupted: its next
+        call of the context raises Cancelled."""
+        step = Step(
+            name, function, *arguments, max_attempts=max_attempts, backoff=backoff, timeout_seconds=timeout_seconds
+        )
+        attempt = self._attempt
+        if self._wait(record_step.begin(attempt, step)):
+            pause: float | None = attempt.step_log.take_pause(name)
+            while pause is not None:
+                if attempt.step_log.states[name] is StepState.PENDING:
+                    self._wait(record_step.pause(attempt, pause))
+                    self._wait(record_step.start(attempt, name))
+                pause = self._run(step)
+        return attempt.step_log.results.get(name)
+
+    def _run(self, step: Step) -> float | None:
+        """Raises what the step raises, unless it runs again after the seconds that are returned."""
+        attempt = self._attempt
         try:
-            with self._block(lambda: self._attempt.unit_of_work.step(self._attempt.check)):
-                result = as_result(name, function(*arguments))
+            with self._block(lambda: attempt.unit_of_work.step(attempt.check)):
+                result = as_result(step.name, _call_in_time(attempt, step))
         except asyncio.CancelledError:
             raise
         except BaseException as error:
-            self._wait(record_step.fail(self._attempt, name, error))
-            if isinstance(error, Skip):
-                return None
+            pause = self._wait(record_step.fail(attempt, step, error))
+            if pause is not None or isinstance(error, Skip):
+                return pause
             raise
-        return self._wait(record_step.succeed(self._attempt, name, result))
+        self._wait(record_step.succeed(attempt, step, result))
+        return None
 
-    def steps(self, groups: Iterable[Iterable[Step]], *, at_once: int = AT_ONCE) -> Summary:
+    def steps(
+        self,
+        groups: Iterable[Iterable[Step]],
+        *,
+        at_once: int = AT_ONCE,
+        max_attempts: int | None = None,
+        backoff: Backoff | float | timedelta | None = None,
+        timeout_seconds: float | None = None,
+    ) -> Summary:
         """As Context.steps; each plain function is called in a thread of its own."""
-        return self._wait(run_steps(self._attempt, groups, at_once))
+        return self._wait(
+            run_steps(self._attempt, groups, at_once, tries("all steps", max_attempts, backoff, timeout_seconds))
+        )
 
     @contextmanager
     def transaction(self) -> Iterator[SyncConnection]:
@@ -171,6 +209,16 @@ class SyncContext:
 
     def _answer(self, call: Coroutine[Any, Any, Answer]) -> Answer:
         return asyncio.run_coroutine_threadsafe(call, self._loop).result()
+
+
+def _call_in_time(attempt: Attempt, step: Step) -> Any:
+    with running_step(step) as running:
+        try:
+            return step.function(*step.arguments)
+        except asyncio.CancelledError:
+            if running.is_late and not attempt.is_stopping:
+                raise timed_out(step) from None
+            raise
 
 
 async def run_in_thread(

@@ -83,7 +83,7 @@ class StepWriter(BatchWriter[_Item]):
 
     async def _send(self, connection: Connection, batch: Sequence[_Item]) -> set[UUID]:
         progress = {item.record.attempt_id: item.progress() for item in batch}
-        reported = {attempt_id: each for attempt_id, each in progress.items() if each != (None, None)}
+        reported = {attempt_id: each for attempt_id, each in progress.items() if any(part is not None for part in each)}
         records = [item.record for item in batch]
         return await record_steps(connection, records, reported, lock_wait_ms=lock_wait_ms(batch))
 

@@ -20,10 +20,16 @@ class StepState(StrEnum):
 
 
 class Stored(NamedTuple):
-    """A step of an earlier attempt."""
+    """A step that the job has already: of an earlier attempt, or named when the job was submitted."""
 
     state: StepState
     result: Any
+    attempts: int = 0
+    """How often it has run to an end."""
+    pause_seconds: float | None = None
+    """Until it may run again, after a run that failed."""
+    is_submitted: bool = False
+    """Named when the job was submitted."""
 
 
 class Record(NamedTuple):
@@ -34,6 +40,12 @@ class Record(NamedTuple):
     result: str | None = None
     """As JSON."""
     error: str | None = None
+    attempts: int | None = None
+    """How often it has run to an end; None: unchanged."""
+    pause_seconds: float | None = None
+    """Until it runs again."""
+    ran_seconds: float | None = None
+    """How long the run took that has ended."""
     started: float | None = None
     """When it started, by the monotonic clock of this machine; None: it did not start in this attempt."""
 
@@ -43,30 +55,48 @@ class Progress(NamedTuple):
 
     fraction: float | None = None
     message: str | None = None
+    counts: str | None = None
+    """Its step_counts, as JSON."""
+
+
+class Planned(NamedTuple):
+    position: int
+    max_attempts: int
 
 
 async def plan_steps(
     connection: Connection,
     job_id: int,
     attempt_id: UUID,
-    positions: Mapping[str, int],
+    steps: Mapping[str, Planned],
     *,
     started: bool,
     message: str | None = None,
+    counts: str | None = None,
     lists_stored: bool = False,
     lock_wait_ms: int | None = None,
 ) -> dict[str, Stored] | None:
-    """Steps that are planned, or have started, and the job's message. Returns the steps that the job had before, if
-    they are to be listed. None: the attempt is stale, and nothing was written."""
-    names, numbers = list(positions), list(positions.values())
+    """Steps that are planned, or have started, and the job's message and step_counts. Returns the steps that the job
+    had before, if they are to be listed (then the database counts). None: the attempt is stale, and nothing was
+    written."""
     records = await connection.fetch(
-        statements.PLAN_STEPS, job_id, attempt_id, names, numbers, started, lock_wait_ms, message, lists_stored
+        statements.PLAN_STEPS,
+        job_id,
+        attempt_id,
+        list(steps),
+        [step.position for step in steps.values()],
+        started,
+        lock_wait_ms,
+        message,
+        lists_stored,
+        counts,
+        [step.max_attempts for step in steps.values()],
     )
     if not records:
         return None
     return {
-        name: Stored(StepState(state), None if result is None else json.loads(result))
-        for name, state, result in records
+        name: Stored(StepState(state), None if result is None else json.loads(result), *others)
+        for name, state, result, *others in records
         if name is not None
     }
 
@@ -89,6 +119,7 @@ async def record_steps(
         list(progress),
         [reported.fraction for reported in progress.values()],
         [reported.message for reported in progress.values()],
+        [reported.counts for reported in progress.values()],
         lock_wait_ms,
     )
     return {row[0] for row in rows}

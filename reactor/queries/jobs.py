@@ -13,6 +13,7 @@ from reactor.errors import JobUnknown
 from reactor.job import JobState
 
 _MAX_SCANNED = 50_000
+_JSON_IN_LISTS = ("step_counts", "durations")
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,8 @@ async def list_jobs(
     jobs = [dict(record) for record in records if record["id"] is not None]
     for job in jobs:
         del job["next_before"]
+        for name in _JSON_IN_LISTS:
+            job[name] = decoded(job[name])
     if len(jobs) > limit:
         return Page(jobs[:limit], jobs[limit - 1]["id"])
     return Page(jobs, records[0]["next_before"])
@@ -73,7 +76,8 @@ async def list_jobs(
 async def find_job(connection: Connection, job_id: int) -> dict[str, Any]:
     """The job's columns, and as lists of dicts its `dependencies`, `steps` and `earlier_attempts`."""
     job = await find_job_as_stored(connection, job_id)
-    for name in ("payload", "result", "meta"):
+    del job["version"]
+    for name in ("payload", "result", "meta", *_JSON_IN_LISTS):
         job[name] = decoded(job[name])
     for name in ("dependencies", "steps", "earlier_attempts"):
         job[name] = [_with_times(decoded(row)) for row in job[name]]
@@ -81,7 +85,8 @@ async def find_job(connection: Connection, job_id: int) -> dict[str, Any]:
 
 
 async def find_job_as_stored(connection: Connection, job_id: int) -> dict[str, Any]:
-    """The same, with JSON values as text, so that callers can forward numbers without losing digits."""
+    """The same, with JSON values as text, so that callers can forward numbers without losing digits, and the `version`
+    of what was read."""
     record = await connection.fetchrow(statements.FIND_JOB, job_id)
     if record is None:
         raise JobUnknown(job_id)

@@ -37,6 +37,8 @@ class WholePipeline:
     pipeline: str
     jobs: str
     steps: str
+    version: str
+    """Changes with the rows, and not with the time that passes, as durations do."""
 
 
 async def list_pipelines(

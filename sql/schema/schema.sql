@@ -64,12 +64,14 @@
 \ir tables/archive.sql
 \ir tables/audit.sql
 \ir tables/wakeups.sql
+\ir functions/durations.sql
 \ir functions/notify.sql
 \ir functions/change_tracking.sql
 \ir functions/insert_rules.sql
 \ir functions/dependencies.sql
 \ir functions/connect_dependencies.sql
 \ir functions/scopes.sql
+\ir functions/steps.sql
 \ir functions/limits.sql
 \ir functions/lines.sql
 \ir functions/after_update.sql

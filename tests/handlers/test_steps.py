@@ -17,7 +17,7 @@ from reactor.errors import ChainInStep, StepInvalid, TransactionInParallel
 from reactor.handlers.attempt import Attempt
 from reactor.lifecycle.claim import claim_one
 from reactor.lifecycle.lease import Worker
-from reactor.lifecycle.steps import Record, StepState, plan_steps, record_steps
+from reactor.lifecycle.steps import Planned, Record, StepState, plan_steps, record_steps
 from reactor.pod.in_process import Reactor
 from reactor.testing import run_until_idle
 from tests.support.claim_loops import Running, run
@@ -540,17 +540,20 @@ async def claimed(connection: Connection, worker: Worker) -> Job:
 async def test_a_stale_attempt_writes_no_step(connection: Connection, claimed: Job) -> None:
     """Guarantee 3: neither a plan nor a state. Of two attempts in one batch, only the current one writes."""
     stale, own = uuid4(), claimed.attempt_id
-    assert not await plan_steps(connection, claimed.id, stale, {"a": 0}, started=False)
+    assert not await plan_steps(connection, claimed.id, stale, {"a": Planned(0, 1)}, started=False)
     assert await steps(connection) == {}
-    assert await plan_steps(connection, claimed.id, own, {"a": 0, "b": 1}, started=False) is not None
-    assert not await plan_steps(connection, claimed.id, stale, {"a": 5}, started=True)
+    assert (
+        await plan_steps(connection, claimed.id, own, {"a": Planned(0, 1), "b": Planned(1, 1)}, started=False)
+        is not None
+    )
+    assert not await plan_steps(connection, claimed.id, stale, {"a": Planned(5, 1)}, started=True)
     records = [
         Record(claimed.id, stale, "a", StepState.FAILED),
         Record(claimed.id, own, "b", StepState.COMPLETED, '{"x": 1}'),
     ]
     assert await record_steps(connection, records) == {own}
     assert await steps(connection) == {"a": "pending", "b": "completed"}
-    assert await plan_steps(connection, claimed.id, own, {"b": 7}, started=True) is not None
+    assert await plan_steps(connection, claimed.id, own, {"b": Planned(7, 1)}, started=True) is not None
     assert await steps(connection) == {"a": "pending", "b": "completed"}, "a completed step was started again"
 
 
@@ -559,13 +562,15 @@ async def test_a_step_waits_for_a_concurrent_cancel(
     database: str, connection: Connection, claimed: Job, write: str
 ) -> None:
     """Guarantee 3: the job's row is locked. Otherwise the step could be written after the cancel."""
-    await plan_steps(connection, claimed.id, claimed.attempt_id, {"a": 0}, started=False)
+    await plan_steps(connection, claimed.id, claimed.attempt_id, {"a": Planned(0, 1)}, started=False)
     async with connect(database, name="canceller") as canceller, connect(database, name="writer") as writer:
         async with canceller.transaction():
             await canceller.execute("select from reactor.cancel(array[$1::bigint], 'by hand')", claimed.id)
             if write == "plan":
                 writing = asyncio.create_task(
-                    plan_steps(writer, claimed.id, claimed.attempt_id, {"a": 0, "b": 1}, started=True)
+                    plan_steps(
+                        writer, claimed.id, claimed.attempt_id, {"a": Planned(0, 1), "b": Planned(1, 1)}, started=True
+                    )
                 )
             else:
                 record = Record(claimed.id, claimed.attempt_id, "a", StepState.COMPLETED)

@@ -95,9 +95,13 @@ async def running(connection: Connection, worker: Worker, number: int) -> Job:
         await settle(connection, [Ending(job_id, earlier.attempt_id, Errored("earlier"))])
     job = await claim_one(connection, worker, job_id)
     assert job
-    await connection.execute("update reactor.jobs set error = 'earlier', progress = 0.5 where id = $1", job_id)
     await connection.execute(
         "insert into reactor.steps (job_id, name, position, state) values ($1, 'a', 0, 'running')", job_id
+    )
+    await connection.execute(
+        "update reactor.jobs set error = 'earlier', progress = 0.5, step_counts = reactor.count_steps(id) "
+        "where id = $1",
+        job_id,
     )
     return job
 
@@ -127,6 +131,9 @@ async def check(connection: Connection, rule: Rule, job: Job, before: dict[str, 
         assert DELAY_SECONDS - 20 < wait <= DELAY_SECONDS
     assert (run_after is not None) == is_delayed
     assert (after.pop("finished_at") is not None) == (not again)
+    ends_an_attempt = again and rule.outcome != "unstarted"
+    assert (after.pop("requeued_at") != before["requeued_at"]) == ends_an_attempt
+    assert after["ready_at"] is None
     assert after == {name: value for name, value in before.items() if name in after} | {
         "state": state,
         "attempts": {"charged": number, "uncharged": number - 1, "0": 0}[rule.attempts],
@@ -139,6 +146,7 @@ async def check(connection: Connection, rule: Rule, job: Job, before: dict[str, 
         "result": '{"rows": 1}' if has_result else None,
         "status_message": message,
         "progress": 1 if rule.outcome == "completed" else 0.5,
+        "step_counts": await connection.fetchval("select reactor.count_steps($1)::text", job.id),
     }
     assert after["is_current"]
     assert after["locked_by"] == "pod-1"
@@ -150,7 +158,7 @@ async def check(connection: Connection, rule: Rule, job: Job, before: dict[str, 
     else:
         assert recorded is None
     step = await connection.fetchval("select state from reactor.steps")
-    assert step == ("running" if has_result else "pending")
+    assert step == ("skipped" if has_result else "pending")
 
 
 def test_the_table_is_complete() -> None:

@@ -68,7 +68,10 @@ async def test_migrations_and_sql_schema_build_the_same_database(server: str, bu
 
 def test_the_schema_can_be_read_by_psql(server: str) -> None:
     psql = find_programs(installed_versions()[-1]) / "psql"
-    prepare = ["-f", str(folder("migrations") / "prepare.sql"), "-c", "drop schema if exists reactor cascade"]
+    files = [
+        argument for name in ("roles", "prepare") for argument in ("-f", str(folder("migrations") / f"{name}.sql"))
+    ]
+    prepare = [*files, "-c", "drop schema if exists reactor cascade"]
     owner = ["-c", "create schema reactor authorization reactor_owner", "-c", "set role reactor_owner"]
     build = ["-c", "begin", *prepare, *owner, "-f", str(SCHEMA / "schema.sql"), "-c", "rollback"]
     done = subprocess.run([psql, server, "-v", "ON_ERROR_STOP=1", *build], capture_output=True, text=True)

@@ -19,7 +19,7 @@ from reactor.lifecycle.claim import Again, claim_once, claim_one, inherit
 from reactor.lifecycle.lease import Worker, heartbeat, register_worker
 from reactor.lifecycle.release import Release, after_crash, after_shutdown, release
 from reactor.lifecycle.settle import abandon, settle
-from reactor.lifecycle.steps import Record, StepState, plan_steps, record_steps
+from reactor.lifecycle.steps import Planned, Record, StepState, plan_steps, record_steps
 from reactor.outcome import Completed, Ending, Errored, Failed, Outcome, Partial, Snoozed
 from reactor.pod.quarantine import hand_over
 from reactor.worker.claim_loop import ClaimLoop
@@ -375,7 +375,8 @@ class SimulatedWorker:
     async def _take_steps(self, jobs: list[Job]) -> None:
         job = self._chance.choice(jobs)
         async with self._world.sessions.doing(self._settles, "steps"):
-            await plan_steps(self._settles, job.id, job.attempt_id, {"one": 1, "two": 2}, started=True)
+            planned = {"one": Planned(1, 1), "two": Planned(2, 1)}
+            await plan_steps(self._settles, job.id, job.attempt_id, planned, started=True, lists_stored=True)
             state = self._chance.choice((StepState.COMPLETED, StepState.FAILED))
             await record_steps(self._settles, [Record(job.id, job.attempt_id, "one", state)])
 
@@ -510,7 +511,7 @@ class SimulatedWorker:
             progress = await self._settles.fetch(
                 statements.REPORT_PROGRESS, [job_id], [attempt_id], [0.5], ["stale"], None
             )
-            planned = await plan_steps(self._settles, job_id, attempt_id, {"stale": 9}, started=True)
+            planned = await plan_steps(self._settles, job_id, attempt_id, {"stale": Planned(9, 1)}, started=True)
             chained = await self._settles.fetch(statements.CHAIN, [job_id], [attempt_id], ['[{"job_type": "read"}]'])
             if progress or planned is not None or chained:
                 self._world.report.violation("fence", f"stale attempt {attempt_id} of job {job_id} wrote something")

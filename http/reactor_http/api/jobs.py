@@ -21,7 +21,15 @@ from reactor_http.problem import Problem
 from reactor_http.state import state_of
 
 _LISTED_FIELDS = tuple(responses.Job.model_fields)
-_STORED_AS_JSON = ("payload", "result", "meta", "dependencies", "earlier_attempts")
+_STORED_AS_JSON = (
+    "payload",
+    "result",
+    "meta",
+    "step_counts",
+    "durations",
+    "dependencies",
+    "earlier_attempts",
+)
 
 
 async def submit_job(request: Request) -> Response:
@@ -55,7 +63,8 @@ async def show_job(request: Request) -> Response:
     stored = {name: job.pop(name) for name in _STORED_AS_JSON}
     # Steps have the same fields here as in a pipeline.
     stored["steps"] = [f'{{"job_id":{job["id"]},{step[1:]}' for step in job.pop("steps")]
-    return response_with_etag(request, join_json(job, stored))
+    version = job.pop("version")
+    return response_with_etag(request, join_json(job, stored), version)
 
 
 async def show_why(request: Request) -> Response:

@@ -45,9 +45,8 @@ async def find_pipelines(request: Request) -> Response:
 async def show_pipeline(request: Request) -> Response:
     async with state_of(request).connection() as connection:
         found = await find_whole_pipeline(connection, pipeline_id(request))
-    return response_with_etag(
-        request, join_json({}, {"pipeline": found.pipeline, "jobs": found.jobs, "steps": found.steps})
-    )
+    body = join_json({}, {"pipeline": found.pipeline, "jobs": found.jobs, "steps": found.steps})
+    return response_with_etag(request, body, found.version)
 
 
 ENDPOINTS = (

@@ -16,6 +16,44 @@ class ResponseBody(BaseModel):
     model_config = ConfigDict(use_attribute_docstrings=True, defer_build=True)
 
 
+class AttemptDurations(ResponseBody):
+    """In seconds."""
+
+    waited: float
+    """For dependencies, `run_after` or a backoff, until it was due."""
+    queued: float
+    """From then until it was claimed: for a slot, its scope, a limit or a paused queue."""
+    ran: float
+    total: float
+
+
+class Durations(AttemptDurations):
+    """Of all attempts together, up to the time of the response."""
+
+    attempt: AttemptDurations
+    """Of the latest attempt."""
+
+
+class EarlierDurations(ResponseBody):
+    """In seconds; null: unknown."""
+
+    waited: float | None
+    queued: float | None
+    ran: float | None
+    total: float | None
+
+
+class StepCounts(ResponseBody):
+    total: int
+    pending: int
+    running: int
+    completed: int
+    failed: int
+    skipped: int
+    current: str | None
+    """The step that started last, of those that are running."""
+
+
 class Job(ResponseBody):
     id: int
     job_type: str | None
@@ -43,6 +81,9 @@ class Job(ResponseBody):
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
+    step_counts: StepCounts | None
+    """null: the job has no steps."""
+    durations: Durations
 
 
 class Step(ResponseBody):
@@ -50,8 +91,17 @@ class Step(ResponseBody):
     position: int
     state: Literal["pending", "running", "completed", "failed", "skipped"]
     error: str | None
+    attempts: int
+    """How often it has run to an end."""
+    max_attempts: int | None
+    """How often it may run; null: its handler has not planned it yet."""
+    run_after: datetime | None
+    """The time of its next run, after one that failed."""
     started_at: datetime | None
+    """Of its newest run."""
     finished_at: datetime | None
+    ran: float | None
+    """The duration of its runs together, in seconds."""
 
 
 class PipelineStep(Step):
@@ -76,6 +126,7 @@ class EarlierAttempt(ResponseBody):
     ended_at: datetime
     outcome: Literal["error", "crashed", "lease_lost", "released", "snoozed", "preempted", "retried"]
     error: str | None
+    durations: EarlierDurations
 
 
 class FullJob(Job):

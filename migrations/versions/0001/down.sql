@@ -6,7 +6,7 @@ drop view reactor.limit_rules, reactor.held_jobs, reactor.new_jobs, reactor.job_
 drop trigger before_insert on reactor.jobs;
 drop policy leave_out_the_id_of_a_job_or_write_default on reactor.jobs;
 drop function reactor.before_insert, reactor.complete, reactor.check_job, reactor.is_plain,
-    reactor.may_write_engine_columns;
+    reactor.may_write_engine_columns, reactor.waited, reactor.queued, reactor.durations;
 drop table
     reactor.wakeups, reactor.audit, reactor.archive, reactor.schedules, reactor.claims, reactor.freed_scopes,
     reactor.scope_locks, reactor.limits, reactor.limit_locks, reactor.lines, reactor.arrivals, reactor.departures,
@@ -16,11 +16,12 @@ drop table
 drop function
     reactor.insert_new_job, reactor.pipeline_state,
     reactor.submit(text, jsonb, uuid, text, bigint, timestamptz, bigint, double precision, text[], text, boolean, text,
-        text, jsonb, text, text),
+        text, jsonb, text, text, text[]),
     reactor.submit(varchar, json, uuid, text, bigint, timestamptz, bigint, double precision, text[], text, boolean,
-        text, text, json, text, text),
+        text, text, json, text, text, text[]),
     reactor.submit_many, reactor.submit_pipeline, reactor.insert_jobs, reactor.insert_dependencies, reactor.parent,
-    reactor.count_children, reactor.submitted_children,
+    reactor.count_children, reactor.submitted_children, reactor.add_steps, reactor.end_steps, reactor.count_steps,
+    reactor.is_step_name, reactor.due_at, reactor.began_at,
     reactor.chain, reactor.inherit, reactor.claim, reactor.claim_job, reactor.ready_kinds,
     reactor.share_batch,
     reactor.claim_limited, reactor.open_kinds, reactor.line_buckets, reactor.leave_lines,

@@ -24,12 +24,12 @@ grant insert on reactor.new_jobs to reactor_producer, reactor_worker;
 grant select on reactor.job_states to reactor_producer, reactor_worker, reactor_viewer;
 grant execute on function
     reactor.submit(text, jsonb, uuid, text, bigint, timestamptz, bigint, double precision, text[], text, boolean, text,
-        text, jsonb, text, text),
+        text, jsonb, text, text, text[]),
     reactor.submit(varchar, json, uuid, text, bigint, timestamptz, bigint, double precision, text[], text, boolean,
-        text, text, json, text, text),
+        text, text, json, text, text, text[]),
     reactor.submit_many, reactor.submit_pipeline, reactor.insert_jobs, reactor.insert_dependencies,
     reactor.find_exclusive, reactor.find_key_holder, reactor.as_list, reactor.parent, reactor.count_children,
-    reactor.submitted_children
+    reactor.submitted_children, reactor.add_steps
     to reactor_producer, reactor_worker;
 
 grant select, insert, update, delete on reactor.jobs to reactor_worker;
@@ -42,7 +42,7 @@ grant select, update on reactor.settings, reactor.scope_locks, reactor.limit_loc
 grant select, insert on reactor.archive to reactor_worker;
 grant select, insert (who, what, target, came_from, details) on reactor.audit to reactor_worker;
 grant execute on function
-    reactor.chain, reactor.inherit,
+    reactor.chain, reactor.inherit, reactor.waited, reactor.queued,
     reactor.claim, reactor.claim_job, reactor.ready_kinds,
     reactor.share_batch,
     reactor.claim_limited, reactor.open_ready_kinds, reactor.open_kinds, reactor.line_buckets, reactor.leave_lines,
@@ -65,6 +65,8 @@ grant execute on function
 
 grant select on all tables in schema reactor to reactor_viewer;
 grant select on reactor.pipelines, reactor.workload, reactor.held_jobs, reactor.limit_rules to reactor_worker;
-grant execute on function reactor.pipeline_state, reactor.epoch to reactor_worker, reactor_viewer;
+grant execute on function
+    reactor.pipeline_state, reactor.epoch, reactor.began_at, reactor.due_at, reactor.durations
+    to reactor_worker, reactor_viewer;
 -- Called by reactor.workload, and by the statement that says why a job waits.
 grant execute on function reactor.limits_of, reactor.room to reactor_viewer;

@@ -15,19 +15,20 @@ declare
     any_departed boolean;
     ended bigint[];
     interrupted bigint[];
+    finished bigint[];
     freed text[];
     by_xid bigint;
 begin
     -- Most updates only start or complete jobs without a scope and without limits.
     select min(u.id) filter (where u.finished_at is not null),
         bool_or(u.changed_xid <> txid_current() or u.phase <> 'taken' or u.state not in ('running', 'completed')
-            or u.scope is not null or u.counted)
+            or u.scope is not null or u.counted or u.step_counts is not null and u.finished_at is not null)
     into first_ended, any_special
     from updated u;
 
     if any_special then
         select
-            bool_or(u.state in ('pending', 'failed', 'cancelled') and u.locked_at is not null),
+            bool_or(u.step_counts is not null and u.state not in ('waiting', 'running') and u.locked_at is not null),
             bool_or(u.phase in ('ready', 'scheduled')),
             bool_or(u.scope is not null and not u.holds_scope),
             bool_or(u.lane is not null and u.state = 'pending'),
@@ -101,10 +102,11 @@ begin
     end if;
     -- An attempt that ends without finishing its job leaves steps in the state running; a crashed one can't reset them.
     if any_interrupted then
-        select array_agg(u.id) into interrupted from updated u
-        where u.state in ('pending', 'failed', 'cancelled') and u.locked_at is not null;
-        update reactor.steps s set state = 'pending', changed_xid = txid_current()
-        where s.job_id = any (interrupted) and s.state = 'running';
+        select array_agg(u.id) filter (where u.state in ('pending', 'failed', 'cancelled')),
+            array_agg(u.id) filter (where u.state in ('completed', 'partial'))
+        into interrupted, finished
+        from updated u where u.step_counts is not null and u.locked_at is not null;
+        perform reactor.end_steps(interrupted, finished);
     end if;
     -- The common case of notify_feed, without its calls.
     by_xid := pg_sequence_last_value('reactor.feed_notified_by');

@@ -31,9 +31,10 @@ $$;
 create or replace function reactor.suspend_jobs(ids bigint[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp set jit = off set enable_seqscan = off as $$
 begin
-    insert into reactor.attempts (job_id, attempt_id, number, pod, started_at, ended_at, outcome, error)
+    insert into reactor.attempts (job_id, attempt_id, number, pod, started_at, ended_at, outcome, error,
+        waited_seconds, queued_seconds)
     select j.id, j.attempt_id, j.attempts, j.locked_by, j.locked_at, coalesce(j.finished_at, clock_timestamp()),
-        'retried', j.error
+        'retried', j.error, reactor.waited(j), reactor.queued(j)
     from reactor.jobs j where j.id = any (ids) and j.attempt_id is not null
     on conflict do nothing;
 
@@ -44,10 +45,15 @@ begin
         where o.job_type = j.job_type and o.idempotency_key = j.idempotency_key
             and (o.phase <> 'cancelled' or o.id in (select unnest(ids)) and o.id < j.id));
 
+    -- A new run has a fresh quota of each step, too.
+    update reactor.steps s set attempts = 0, run_after = null, changed_xid = txid_current()
+    from reactor.jobs j
+    where j.id = any (ids) and j.step_counts is not null and s.job_id = j.id and s.state = 'pending' and s.attempts > 0;
+
     update reactor.jobs j set
         attempts = 0, attempt_id = null, quota = null, run_after = null, broken_by = null, error = null, result = null,
         progress = null, status_message = null, started_at = null, finished_at = null, parked = false,
-        started_once = false,
+        started_once = false, requeued_at = clock_timestamp(), ready_at = null,
         changed_xid = txid_current(), state = 'waiting', phase = 'waiting', waiting_on = 0
     where j.id = any (ids);
 end

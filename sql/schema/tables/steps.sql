@@ -10,6 +10,11 @@ create table reactor.steps (
     error text,
     started_at timestamptz,
     finished_at timestamptz,
+    attempts int not null default 0,
+    max_attempts int,
+    submitted boolean not null default false,
+    run_after timestamptz,
+    ran_seconds double precision,
     primary key (job_id, name)
 ) with (fillfactor = 80);
 create index steps_changed on reactor.steps using brin (changed_xid)
@@ -18,10 +23,15 @@ comment on table reactor.steps is 'Units of work inside a job. A completed step 
 comment on column reactor.steps.name is 'unique within its job';
 comment on column reactor.steps.position is 'the order in which the handler planned them';
 comment on column reactor.steps.state is
-    'pending (with a started_at: it was interrupted), running, completed, failed or skipped '
-    '(there was nothing to do, or it is not in the plan any more)';
+    'pending (with a started_at: it was interrupted, or failed and will run again), running, completed, failed or '
+    'skipped (there was nothing to do, or it is not part of the plan)';
+comment on column reactor.steps.attempts is 'how often it has run to an end; interrupted runs don''t count';
+comment on column reactor.steps.max_attempts is 'how often it may run; NULL: its handler has not planned it yet';
+comment on column reactor.steps.submitted is 'named when the job was submitted';
+comment on column reactor.steps.run_after is 'pending: the time of its next run, after one that failed';
+comment on column reactor.steps.ran_seconds is 'the duration of these runs together';
 comment on column reactor.steps.result is
     'what the step returned; a later attempt receives it without running the step';
-comment on column reactor.steps.error is 'why it failed or was skipped';
+comment on column reactor.steps.error is 'why it failed or was skipped, or why its last run failed';
 comment on column reactor.steps.changed_xid is
     'engine only: the transaction that last changed the row; streams resume by it';

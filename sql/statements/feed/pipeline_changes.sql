@@ -15,7 +15,7 @@
 -- keeps the planner from deriving the state of all pipelines first.)
 with now as materialized (
     select txid_current_snapshot() as snapshot, txid_snapshot_xmax(txid_current_snapshot()) as xmax,
-        reactor.epoch() as epoch
+        reactor.epoch() as epoch, clock_timestamp() as at
 ), reader as materialized (
     select r.number, r.pipeline_id, r.cursor
     from unnest($3::uuid[], $4::txid_snapshot[]) with ordinality as r (pipeline_id, cursor, number)
@@ -58,15 +58,21 @@ from (
                 left(j.error, 2000) as error,
                 case when j.run_after is not null then least(j.run_after, timestamptz '9999-12-31 23:59:59.999999+00')
                     end as run_after,
-                j.created_at, j.started_at, j.finished_at) r),
+                j.created_at, j.started_at, j.finished_at, j.step_counts, d.value as durations) r),
         case when c.cursor is null or not txid_visible_in_snapshot(j.inserted_xid, c.cursor) then
             array_to_json(array(select d.depends_on from reactor.dependencies d where d.job_id = j.id order by 1))::text
         end, null, null
     from changed_jobs c join reactor.jobs j on j.id = c.id
+    cross join lateral reactor.durations(j.id, j.state, j.attempt_id, j.waiting_on, j.created_at, j.requeued_at,
+        j.ready_at, j.run_after, j.locked_at, j.finished_at, (select n.at from now n)) d
     union all
     select 'step', c.reader, c.pipeline_id, 2, c.job_id, c.name, null, (
         select row_to_json(r)::text from (
-            select s.job_id, s.name, s.position, s.state, left(s.error, 2000) as error, s.started_at, s.finished_at) r),
+            select s.job_id, s.name, s.position, s.state, left(s.error, 2000) as error, s.attempts, s.max_attempts,
+                s.run_after, s.started_at, s.finished_at,
+                case when s.state = 'running'
+                    then coalesce(s.ran_seconds, 0) + extract(epoch from (select n.at from now n) - s.started_at)::float8
+                    else s.ran_seconds end as ran) r),
         null, null, null
     from changed_steps c join reactor.steps s on s.job_id = c.job_id and s.name = c.name
     union all

@@ -34,17 +34,8 @@ with candidates as not materialized (
     (select j.* from reactor.jobs j
         where $8::uuid is null and coalesce($3::text, 'pending') in ('pending', 'completed')
             and j.id < coalesce($1, 9223372036854775807) order by j.id desc limit $9::int)
-), page as materialized (
-    select j.id, j.job_type, j.state, j.queue,
-        j.priority, j.scope, j.is_current, j.exclusive, j.tags,
-        j.pipeline_id, j.parent_id, j.children, j.attempts, coalesce(j.quota, j.max_attempts) as quota,
-        j.waiting_on, j.locked_by, j.locked_at, j.progress::numeric::float8 as progress,
-        left(j.status_message, 2000) as status_message, left(j.error, 2000) as error,
-        case when j.run_after is not null
-            then least(j.run_after, timestamptz '9999-12-31 23:59:59.999999+00') end as run_after,
-        j.created_at, j.started_at, j.finished_at,
-        extract(epoch from clock_timestamp() - j.created_at)::float8 as age_seconds
-    from candidates j
+), chosen as materialized (
+    select j.id from candidates j
     where ($3::text is null or j.state = $3)
         and ($4::text is null or j.job_type = $4)
         and ($5::text is null or j.queue = $5)
@@ -53,10 +44,25 @@ with candidates as not materialized (
         and ($10::jsonb is null or j.meta @> $10)
     order by j.id desc
     limit $2::int
+), page as materialized (
+    select j.id, j.job_type, j.state, j.queue,
+        j.priority, j.scope, j.is_current, j.exclusive, j.tags,
+        j.pipeline_id, j.parent_id, j.children, j.attempts, coalesce(j.quota, j.max_attempts) as quota,
+        j.waiting_on, j.locked_by, j.locked_at, j.progress::numeric::float8 as progress,
+        left(j.status_message, 2000) as status_message, left(j.error, 2000) as error,
+        case when j.run_after is not null
+            then least(j.run_after, timestamptz '9999-12-31 23:59:59.999999+00') end as run_after,
+        j.created_at, j.started_at, j.finished_at, j.step_counts, d.value as durations,
+        extract(epoch from n.now - j.created_at)::float8 as age_seconds
+    from (select clock_timestamp() as now) n
+    cross join chosen c
+    cross join lateral (select * from reactor.jobs j where j.id = c.id offset 0) j
+    cross join lateral reactor.durations(j.id, j.state, j.attempt_id, j.waiting_on, j.created_at, j.requeued_at,
+        j.ready_at, j.run_after, j.locked_at, j.finished_at, n.now) d
 )
 select page.*, o.next_before
 from (
-    select case when (select count(*) from page) < $2::int
+    select case when (select count(*) from chosen) < $2::int
         then (select j.id from candidates j order by j.id desc limit 1 offset $9::int - 1) end as next_before
 ) o
 left join page on true

@@ -6,7 +6,7 @@ with due as materialized (
     order by j.run_after limit $1::int
     for no key update skip locked
 ), moved as (
-    update reactor.jobs j set run_after = null, phase = 'ready', changed_xid = txid_current()
+    update reactor.jobs j set ready_at = j.run_after, run_after = null, phase = 'ready', changed_xid = txid_current()
     from due where j.id = due.id
     returning j.id
 )

@@ -68,13 +68,16 @@ begin
     end loop;
     return query
         with target as materialized (
-            select j.id, j.state, j.attempt_id, j.attempts, j.locked_by, j.locked_at, j.worker_id
+            select j.id, j.state, j.attempt_id, j.attempts, j.locked_by, j.locked_at, j.worker_id,
+                reactor.waited(j) as waited, reactor.queued(j) as queued, clock_timestamp() as now
             from reactor.jobs j
             where j.id = any (ids) and j.state in ('waiting', 'pending', 'running')
             order by j.id for no key update
         ), history as (
-            insert into reactor.attempts (job_id, attempt_id, number, pod, started_at, outcome, error)
-            select t.id, t.attempt_id, t.attempts, t.locked_by, t.locked_at, 'preempted', reason
+            insert into reactor.attempts (job_id, attempt_id, number, pod, started_at, ended_at, outcome, error,
+                waited_seconds, queued_seconds)
+            select t.id, t.attempt_id, t.attempts, t.locked_by, t.locked_at, t.now, 'preempted', reason, t.waited,
+                t.queued
             from target t where t.state = 'running'
         ), notified as (
             select pg_notify('reactor_cancel', json_build_object(
@@ -82,8 +85,10 @@ begin
             from target t where t.state = 'running'
         ), cancelled as (
             update reactor.jobs j set
-                state = 'cancelled', phase = 'cancelled', attempt_id = null, run_after = null, parked = false,
-                error = reason, finished_at = clock_timestamp(), changed_xid = txid_current()
+                state = 'cancelled', phase = 'cancelled', attempt_id = null, parked = false, error = reason,
+                ready_at = coalesce(j.run_after, j.ready_at), run_after = null, finished_at = t.now,
+                requeued_at = case when t.state = 'running' then t.now else j.requeued_at end,
+                changed_xid = txid_current()
             from target t where j.id = t.id and (select count(*) from notified) >= 0
             returning j.id
         )

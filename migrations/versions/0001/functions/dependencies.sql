@@ -166,6 +166,7 @@ begin
         update reactor.jobs j set
             waiting_on = j.waiting_on - m.n, changed_xid = txid_current(),
             state = case when j.waiting_on - m.n <= 0 then 'pending' else 'waiting' end,
+            ready_at = case when j.waiting_on - m.n <= 0 then clock_timestamp() else j.ready_at end,
             phase = case when j.waiting_on - m.n > 0 then 'waiting'
                 else reactor.phase('pending', j.run_after, j.parked, j.job_type, j.exclusive) end
         from met m
@@ -292,6 +293,7 @@ begin
     update reactor.jobs j set
         waiting_on = c.n, changed_xid = txid_current(),
         state = case when c.n > 0 then 'waiting' else 'pending' end,
+        ready_at = case when c.n > 0 then null else clock_timestamp() end,
         phase = case when c.n > 0 then 'waiting'
             else reactor.phase('pending', j.run_after, j.parked, j.job_type, j.exclusive) end
     from (

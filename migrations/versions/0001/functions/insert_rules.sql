@@ -51,14 +51,14 @@ create or replace function reactor.is_plain(
     attempts int, children int, waiting_on int, is_current boolean, parked boolean, holds_scope boolean, phase text,
     parent_id bigint, attempt_id uuid, worker_id uuid, locked_by text, locked_at timestamptz, started_at timestamptz,
     finished_at timestamptz,
-    broken_by bigint, quota int, progress real, status_message text, result jsonb, error text, job_type text,
-    payload jsonb, queue text, priority smallint, max_attempts int, timeout_seconds real, tags text[], scope text,
+    broken_by bigint, quota int, progress real, status_message text, result jsonb, error text, step_counts jsonb,
+    ready_at timestamptz, requeued_at timestamptz, job_type text, payload jsonb, queue text, priority smallint, max_attempts int, timeout_seconds real, tags text[], scope text,
     exclusive boolean, idempotency_key text, run_after timestamptz, lane text, counted boolean, meta jsonb,
     submitted_by text, delivery text, started_once boolean)
     returns boolean
 language sql volatile
 return case when num_nonnulls(attempt_id, worker_id, locked_by, locked_at, started_at, finished_at, broken_by, quota,
-        progress, status_message, result, error) = 0
+        progress, status_message, result, error, step_counts, ready_at, requeued_at) = 0
     and pipeline_id is not null
     and state = 'pending' and phase = 'ready' and attempts = 0 and children = 0 and waiting_on = 0
     and not (is_current or parked or holds_scope or counted or started_once)
@@ -102,6 +102,9 @@ begin
         job.status_message := null;
         job.result := null;
         job.error := null;
+        job.step_counts := null;
+        job.ready_at := null;
+        job.requeued_at := null;
     end if;
     job.changed_xid := txid_current();
     job.inserted_xid := txid_current();
@@ -182,8 +185,8 @@ declare
         new.pipeline_id, new.state, new.attempts, new.children, new.waiting_on, new.is_current, new.parked,
         new.holds_scope, new.phase, new.parent_id, new.attempt_id, new.worker_id, new.locked_by, new.locked_at,
         new.started_at, new.finished_at,
-        new.broken_by, new.quota, new.progress, new.status_message, new.result, new.error, new.job_type, new.payload,
-        new.queue, new.priority, new.max_attempts, new.timeout_seconds, new.tags, new.scope, new.exclusive,
+        new.broken_by, new.quota, new.progress, new.status_message, new.result, new.error, new.step_counts,
+        new.ready_at, new.requeued_at, new.job_type, new.payload, new.queue, new.priority, new.max_attempts, new.timeout_seconds, new.tags, new.scope, new.exclusive,
         new.idempotency_key, new.run_after, new.lane, new.counted, new.meta, new.submitted_by, new.delivery,
         new.started_once);
 begin

@@ -126,6 +126,10 @@ begin
             attempt_id = case when e.refund > 0 or e.retries and j.attempts < j.quota then null else j.attempt_id end,
             run_after = case when e.refund > 0 or e.retries and j.attempts < j.quota then ended_at + e.delay end,
             finished_at = case when e.refund > 0 or e.retries and j.attempts < j.quota then null else ended_at end,
+            requeued_at = case when e.outcome <> 'unstarted' and (e.refund > 0 or e.retries and j.attempts < j.quota)
+                then ended_at else j.requeued_at end,
+            ready_at = case when e.outcome <> 'unstarted' and (e.refund > 0 or e.retries and j.attempts < j.quota)
+                then null else j.ready_at end,
             attempts = j.attempts - e.refund,
             started_at = case when e.outcome = 'unstarted' and j.started_at = j.locked_at then null
                 else j.started_at end,
@@ -146,12 +150,15 @@ begin
         returning j.id, j.state, j.attempts + e.refund as number, j.locked_by, j.locked_at, e.attempt_id, e.outcome,
             e.error
     ), history as (
-        insert into reactor.attempts (job_id, attempt_id, number, pod, started_at, outcome, error)
-        select s.id, s.attempt_id, s.number, s.locked_by, s.locked_at,
+        insert into reactor.attempts (job_id, attempt_id, number, pod, started_at, ended_at, outcome, error,
+            waited_seconds, queued_seconds)
+        select s.id, s.attempt_id, s.number, s.locked_by, s.locked_at, ended_at,
             case s.outcome when 'culprit' then 'crashed' when 'abandoned' then 'error'
                 when 'recovered' then 'lease_lost' else s.outcome end,
-            s.error
-        from settled s where s.state = 'pending' and s.outcome <> 'unstarted'
+            s.error, reactor.waited(o), reactor.queued(o)
+        -- As it was before this statement.
+        from settled s join reactor.jobs o on o.id = s.id
+        where s.state = 'pending' and s.outcome <> 'unstarted'
     )
     select s.id, s.state from settled s;
 end

@@ -69,7 +69,8 @@ create or replace function reactor.submit(
     lane text default null,
     meta jsonb default null,
     submitted_by text default null,
-    delivery text default null)
+    delivery text default null,
+    steps text[] default null)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     job record;
@@ -111,6 +112,9 @@ begin
             id := job.id;
             pipeline_id := job.pipeline_id;
             outcome := job.outcome;
+            if steps is not null and outcome = 'created' then
+                perform reactor.add_steps(submit.id, steps);
+            end if;
             return;
         end if;
     end loop;
@@ -119,7 +123,7 @@ begin
 end
 $$;
 comment on function reactor.submit(text, jsonb, uuid, text, bigint, timestamptz, bigint, double precision, text[], text,
-    boolean, text, text, jsonb, text, text) is
+    boolean, text, text, jsonb, text, text, text[]) is
     'Inserts a job. outcome: created; existing (id is the holder of the idempotency_key); '
     'busy (id is the job that holds the exclusive scope).';
 
@@ -144,18 +148,19 @@ create or replace function reactor.submit(
     lane text default null,
     meta json default null,
     submitted_by text default null,
-    delivery text default null)
+    delivery text default null,
+    steps text[] default null)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     select s.id, s.pipeline_id, s.outcome into id, pipeline_id, outcome
     from reactor.submit(submit.job_type::text, submit.payload::jsonb, submit.pipeline_id, submit.queue, submit.priority,
         submit.run_after, submit.max_attempts, submit.timeout_seconds, submit.tags, submit.scope, submit.exclusive,
-        submit.idempotency_key, submit.lane, submit.meta::jsonb, submit.submitted_by,
-        submit.delivery) s;
+        submit.idempotency_key, submit.lane, submit.meta::jsonb, submit.submitted_by, submit.delivery,
+        submit.steps) s;
 end
 $$;
 comment on function reactor.submit(varchar, json, uuid, text, bigint, timestamptz, bigint, double precision, text[],
-    text, boolean, text, text, json, text, text) is 'As reactor.submit with a payload of type jsonb.';
+    text, boolean, text, text, json, text, text, text[]) is 'As reactor.submit with a payload of type jsonb.';
 
 -- Inserts an array of jobs: the common part of submit_many, submit_pipeline and chain, which names the parent.
 create or replace function reactor.insert_jobs(jobs jsonb, parent bigint)
@@ -165,7 +170,7 @@ language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     known constant text[] := array['job_type', 'payload', 'pipeline_id', 'queue', 'priority', 'run_after',
         'max_attempts', 'timeout_seconds', 'tags', 'scope', 'exclusive', 'idempotency_key', 'lane', 'meta',
-        'submitted_by', 'delivery'];
+        'submitted_by', 'delivery', 'steps'];
     unknown text;
 begin
     if jsonb_typeof(jobs) is distinct from 'array'
@@ -184,18 +189,20 @@ begin
 
     if exists (select from jsonb_array_elements(jobs) e (spec)
         where e.spec ->> 'job_type' is null or (e.spec ->> 'priority')::int not between -1000 and 1000
-            or e.spec ->> 'idempotency_key' is not null or (e.spec ->> 'exclusive')::boolean)
+            or e.spec ->> 'idempotency_key' is not null or (e.spec ->> 'exclusive')::boolean
+            or e.spec ->> 'steps' is not null)
     then
         for place, id, pipeline_id, outcome in
             select s.place::int, n.id, n.pipeline_id, n.outcome
             from rows from (jsonb_to_recordset(jobs) as (job_type text, payload jsonb, pipeline_id uuid, queue text,
                 priority int, run_after timestamptz, max_attempts int, timeout_seconds real, tags text[], scope text,
-                exclusive boolean, idempotency_key text, lane text, meta jsonb, submitted_by text, delivery text))
-                with ordinality as s (job_type, payload, pipeline_id, queue, priority, run_after, max_attempts,
-                timeout_seconds, tags, scope, exclusive, idempotency_key, lane, meta, submitted_by, delivery, place)
+                exclusive boolean, idempotency_key text, lane text, meta jsonb, submitted_by text, delivery text,
+                steps text[])) with ordinality as s (job_type, payload, pipeline_id, queue, priority, run_after,
+                max_attempts, timeout_seconds, tags, scope, exclusive, idempotency_key, lane, meta, submitted_by,
+                delivery, steps, place)
             cross join lateral reactor.submit(s.job_type, s.payload, s.pipeline_id, s.queue, s.priority, s.run_after,
                 s.max_attempts, s.timeout_seconds, s.tags, s.scope, s.exclusive, s.idempotency_key,
-                s.lane, s.meta, s.submitted_by, s.delivery) n
+                s.lane, s.meta, s.submitted_by, s.delivery, s.steps) n
         loop
             if parent is not null and outcome = 'created' then
                 update reactor.jobs j set parent_id = parent where j.id = insert_jobs.id;

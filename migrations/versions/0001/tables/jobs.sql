@@ -24,6 +24,8 @@ create table reactor.jobs (
     parent_id bigint,
     broken_by bigint,
     run_after timestamptz,
+    ready_at timestamptz,
+    requeued_at timestamptz,
     locked_at timestamptz,
     started_at timestamptz,
     finished_at timestamptz,
@@ -36,6 +38,7 @@ create table reactor.jobs (
     progress real,
     locked_by text,
     status_message text,
+    step_counts jsonb,
     error text,
     result jsonb,
     meta jsonb,
@@ -75,7 +78,7 @@ $$;
 -- may not know of each other's jobs.
 alter table reactor.jobs alter error set statistics 0, alter status_message set statistics 0,
     alter created_by set statistics 0, alter locked_by set statistics 0, alter meta set statistics 0,
-    alter submitted_by set statistics 0;
+    alter submitted_by set statistics 0, alter step_counts set statistics 0;
 
 comment on table reactor.jobs is
     'One row per job. All that a service needs: INSERT INTO reactor.jobs (job_type, payload) '
@@ -130,6 +133,13 @@ comment on column reactor.jobs.locked_by is 'engine only: the pod of the latest 
 comment on column reactor.jobs.worker_id is
     'engine only: the worker process that may still be running this job''s handler';
 comment on column reactor.jobs.locked_at is 'engine only: the time of the latest claim';
+comment on column reactor.jobs.ready_at is
+    'engine only: when it became due for its current attempt, after a run_after or its dependencies; NULL: at once';
+comment on column reactor.jobs.requeued_at is
+    'engine only: the end of its previous attempt, or its retry; NULL: created_at';
+comment on column reactor.jobs.step_counts is
+    'engine only: the number of its steps in each state, their total, and as current the step that started last; '
+    'NULL: it has no steps';
 comment on column reactor.jobs.progress is 'handler: 0 to 1';
 comment on column reactor.jobs.status_message is 'handler: one line for humans';
 comment on column reactor.jobs.result is 'handler: its return value';
