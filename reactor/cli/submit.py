@@ -100,6 +100,12 @@ def read_timeout(value: str) -> float:
     is_flag=True,
     help="Never call the handler again once it has started.  [default: as the handler says]",
 )
+@click.option(
+    "--step",
+    "steps",
+    multiple=True,
+    help="Name of a step, which then exists before a worker plans it; may be repeated.",
+)
 @click.option("--submitted-by", help="On whose request.  [default: the user and host]")
 @click.option("--key", "idempotency_key", help="Idempotency key: the same type and key within 24 h is the same job.")
 @click.option("--pipeline", "pipeline_id", type=click.UUID, help="Pipeline to add the job to.  [default: a new one]")

@@ -34,6 +34,8 @@ class NewJob:
     meta: Mapping[str, Any] | None = None
     submitted_by: str | None = None
     delivery: Delivery | None = None
+    steps: Sequence[str] = ()
+    """The names of its steps, where they are known: they exist, and are counted, before a worker claims the job."""
 
 
 class JobOptions(TypedDict, total=False):
@@ -56,6 +58,7 @@ class JobOptions(TypedDict, total=False):
     meta: Mapping[str, Any] | None
     submitted_by: str | None
     delivery: Delivery | None
+    steps: Sequence[str]
 
 
 class Submitted(NamedTuple):
@@ -145,4 +148,16 @@ def arguments_of(job: NewJob) -> dict[str, Any]:
     arguments["meta"] = dict(job.meta) if job.meta else None
     arguments["pipeline_id"] = str(job.pipeline_id) if job.pipeline_id else None
     arguments["run_after"] = job.run_after.isoformat() if job.run_after else None
+    del arguments["steps"]
+    if job.steps:
+        arguments["steps"] = _step_names(job.steps)
     return arguments
+
+
+def _step_names(names: Sequence[str]) -> list[str]:
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise JobInvalid("steps is not a list of texts", 'Name each step, such as steps=["2026-01-16", "2026-01-17"].')
+    if len(set(names)) < len(names):
+        twice = next(name for place, name in enumerate(names) if name in names[:place])
+        raise JobInvalid(f"the step {twice[:100]!r} is named twice", "Give each step of a job a name of its own.")
+    return list(names)

@@ -77,6 +77,8 @@ async def fail(attempt: Attempt, step: Step, error: BaseException) -> float | No
             return await _put_off(attempt, step, str(error), error.after_seconds, charged=False)
         case Retry() if run < step.tries.limit:
             return await _put_off(attempt, step, str(error), error.after_seconds)
+        case Retry() if is_single and run > 1:
+            await _give_back(attempt, name, str(error))
         case Retry() | Snooze() if is_single:
             pass  # it goes back with its job
         case Fail() | Retry() | Snooze():
@@ -110,6 +112,14 @@ async def _put_off(attempt: Attempt, step: Step, error: str, seconds: float, *, 
         error=first_line(error),
     )
     return seconds
+
+
+async def _give_back(attempt: Attempt, name: str, error: str) -> None:
+    """It goes back with its job, and has all of its runs again in the job's next attempt."""
+    log = attempt.step_log
+    log.start_over(name, error)
+    record = log.record(name, StepState.PENDING, None, error)
+    attempt.check_held(await attempt.services.writers.steps.record(record, attempt.progress_of_steps))
 
 
 async def _add(attempt: Attempt, steps: Sequence[Step], *, started: bool) -> None:

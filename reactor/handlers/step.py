@@ -10,6 +10,7 @@ from typing import Any
 
 from reactor.errors import StepInvalid
 from reactor.handlers.backoff import Backoff, exponential, fixed
+from reactor.outcome import in_seconds
 
 _DEFAULT_BACKOFF = exponential()
 
@@ -50,6 +51,8 @@ def tries(
     if timeout_seconds is not None and not 0 < timeout_seconds < float("inf"):
         raise StepInvalid(name, f"timeout_seconds is {timeout_seconds!r}", "Use a positive number, or leave it out.")
     if backoff is not None and not callable(backoff):
+        if not 0 <= in_seconds(backoff) < float("inf"):
+            raise StepInvalid(name, f"backoff is {backoff!r}", "Use 0 or more seconds, or a function.")
         backoff = fixed(backoff)
     return Tries(max_attempts, backoff, timeout_seconds)
 

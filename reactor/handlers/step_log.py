@@ -123,7 +123,7 @@ class StepLog:
         self._counts[state] += 1
         if before is StepState.RUNNING:
             del self._running[name]
-            self._ran[name] = time.monotonic() - self._started[name]
+            self._ran[name] = round(time.monotonic() - self._started[name], 6)
         if state is StepState.RUNNING:
             self._current = name
             self._running[name] = None
@@ -140,6 +140,11 @@ class StepLog:
         """It runs again after this time."""
         self._due[name] = time.monotonic() + pause_seconds
         self._attempts[name] = self.attempts(name) + charged
+        self.set(name, StepState.PENDING, storable(error))
+
+    def start_over(self, name: str, error: str) -> None:
+        """It has all of its runs again."""
+        self._attempts[name] = 0
         self.set(name, StepState.PENDING, storable(error))
 
     def take_pause(self, name: str) -> float:

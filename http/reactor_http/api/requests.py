@@ -65,6 +65,20 @@ def _tags(values: list[str]) -> list[str]:
     return values
 
 
+def _step(value: str) -> str:
+    if not 1 <= len(_name(value).encode()) <= 500:
+        raise ValueError("must have 1 to 500 bytes")
+    return value
+
+
+def _steps(values: list[str]) -> list[str]:
+    if len(set(values)) < len(values):
+        seen: set[str] = set()
+        twice = next(value for value in values if value in seen or seen.add(value))  # type: ignore[func-returns-value]
+        raise ValueError(f"name {twice[:100]!r} twice")
+    return values
+
+
 def _payload(value: dict[str, Any]) -> dict[str, Any]:
     # The escaped text is never shorter than what PostgreSQL counts, so most payloads are encoded only once.
     if len(encode(value)) > _PAYLOAD_BYTES and len(json.dumps(value, ensure_ascii=False).encode()) > _PAYLOAD_BYTES:
@@ -117,6 +131,7 @@ LABEL_PATTERN = rf"^[^\s{_CONTROL}]([^{_CONTROL}]*[^\s{_CONTROL}])?$"
 Integer = Annotated[int, BeforeValidator(_integer)]
 Label = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_label), _described(LABEL_PATTERN)]
 Key = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_key), _described(rf"^[^{_CONTROL}]*$")]
+StepName = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_step), _described(rf"^[^{_CONTROL}]*$")]
 Text = Annotated[str, AfterValidator(_text), _described(r"^[^\u0000]*$")]
 JobName = Annotated[
     str,
@@ -182,6 +197,11 @@ class JobFields(RequestBody):
     delivery: Literal["at_least_once", "at_most_once"] | None = None
     """at_most_once: the handler is not called again once it has started, whatever happens. null: the handler's
     default."""
+    steps: Annotated[
+        list[StepName], AfterValidator(_steps), Field(max_length=100_000, json_schema_extra={"uniqueItems": True})
+    ] = Field(default_factory=list)
+    """The names of its steps, where they are known: they exist, and are counted, before a worker claims the job. Each
+    has at most 500 bytes in UTF-8, without control characters."""
 
     @field_validator("exclusive")
     @classmethod
