@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -18,6 +19,8 @@ from reactor.queries.why import why as find_reasons
 
 _FIRST_COLUMNS = ("number", "name", "state", "outcome", "pod")
 _LAST_COLUMNS = ("attempt_id", "worker_id", "result", "error")
+_COUNTS = ("total", "completed", "running", "pending", "failed", "skipped", "current")
+_DURATIONS = ("waited", "queued", "ran", "total")
 
 
 @click.command()
@@ -132,7 +135,16 @@ def _message(job: dict[str, Any]) -> str:
 
 def _print_job(job: dict[str, Any]) -> None:
     lists = ("dependencies", "steps", "earlier_attempts")
-    print_fields({name: value for name, value in job.items() if name not in lists})
+    fields = {name: value for name, value in job.items() if name not in lists}
+    counts = job["step_counts"] or {}
+    fields["step_counts"] = _in_words({name: counts.get(name) for name in _COUNTS}, str)
+    fields["durations"] = _in_words({name: job["durations"][name] for name in _DURATIONS}, format_duration)
+    print_fields(fields)
+    for row in job["earlier_attempts"]:
+        durations = row.pop("durations")
+        row |= {name: "" if durations[name] is None else format_duration(durations[name]) for name in _DURATIONS}
+    for row in job["steps"]:
+        row["ran"] = "" if row["ran"] is None else format_duration(row["ran"])
     for name in lists:
         if job[name]:
             columns = sorted(job[name][0], key=_column_order)
@@ -143,6 +155,11 @@ def _print_job(job: dict[str, Any]) -> None:
                 [[_single_line(row[column]) for column in columns] for row in job[name]],
                 shrinkable=["ERROR", "RESULT", "NAME", "ATTEMPT_ID"],
             )
+
+
+def _in_words(values: Mapping[str, Any], format_value: Callable[[Any], str]) -> str:
+    """For example `total 12, pending 3`; without those that are nothing."""
+    return ", ".join(f"{name} {format_value(value)}" for name, value in values.items() if value)
 
 
 def _column_order(column: str) -> int:

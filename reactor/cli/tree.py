@@ -103,13 +103,16 @@ def _message(job: Row) -> str:
 
 def _step_lines(steps: Sequence[Row], depth: int) -> Iterator[_Line]:
     """A line with the number of completed steps, then running and failed steps."""
-    shown = [step for step in steps if step["state"] in ("running", "failed")]
+    shown = [step for step in steps if step["state"] in ("running", "failed") or step["run_after"]]
     if steps:
         done = sum(step["state"] in ("completed", "skipped") for step in steps)
         bar = ProgressBar(total=len(steps), completed=done, width=_BAR_WIDTH)
         yield 1, _indented(depth, Text(f"{done} of {len(steps)} steps", style="dim")), bar, Text()
     for step in shown:
         name = _state(step["state"]).append(f" {printable(step['name'])}")
+        if step["max_attempts"] and step["max_attempts"] > 1 and step["attempts"]:
+            number = step["attempts"] if step["state"] == "failed" else step["attempts"] + 1
+            name.append(f" run {number} of {step['max_attempts']}", style="dim")
         yield 1, _indented(depth, name), Text(), Text(printable(first_line(step["error"] or "")), style="red")
 
 

@@ -22,7 +22,8 @@ from reactor.queries.pipelines import PipelineFilters, list_pipelines
 JOB_KEYS = re.findall(
     "[a-z_]+",
     """id job_type state queue priority scope is_current exclusive tags pipeline_id parent_id children attempts quota
-    waiting_on locked_by locked_at progress status_message error run_after created_at started_at finished_at""",
+    waiting_on locked_by locked_at progress status_message error run_after created_at started_at finished_at
+    step_counts durations""",
 )
 
 
@@ -104,8 +105,33 @@ async def test_a_job_is_shown_with_its_steps_and_attempts(
     assert (step["job_id"], step["name"], step["result"]) == (first["id"], "day 1", {"n": 1})
     [attempt] = job["earlier_attempts"]
     assert (attempt["outcome"], attempt["number"], attempt["pod"]) == ("error", 1, "pod-1")
+    assert attempt["durations"]["total"] >= attempt["durations"]["ran"] > 0
     [listed] = (await api.get("/v1/jobs")).json()["jobs"]
     assert len(listed["error"]) == 2000
+    for shown in (job, listed):
+        assert shown["durations"]["total"] > shown["durations"]["attempt"]["total"] >= 0
+        assert shown["durations"]["ran"] == attempt["durations"]["ran"]
+
+
+async def test_steps_that_are_named_at_submission_are_shown_and_counted(api: httpx.AsyncClient) -> None:
+    """J4, J16: in every response, before a worker claims the job."""
+    made = await submit(api, steps=["day 1", "day 2"])
+    job = (await api.get(f"/v1/jobs/{made['id']}")).json()
+    pipeline = (await api.get(f"/v1/pipelines/{made['pipeline_id']}")).json()
+    [listed] = (await api.get("/v1/jobs")).json()["jobs"]
+    again = await api.post("/v1/jobs", json={"job_type": "work", "steps": ["x", "x"]})
+    expected = dict.fromkeys(("running", "completed", "failed", "skipped"), 0) | {
+        "total": 2,
+        "pending": 2,
+        "current": None,
+    }
+    assert job["step_counts"] == listed["step_counts"] == pipeline["jobs"][0]["step_counts"] == expected
+    for steps in (job["steps"], pipeline["steps"]):
+        assert [(step["name"], step["state"], step["attempts"]) for step in steps] == [
+            ("day 1", "pending", 0),
+            ("day 2", "pending", 0),
+        ]
+    assert (again.status_code, again.json()["errors"]) == (422, [{"field": "steps", "message": "name 'x' twice"}])
 
 
 async def test_stored_json_and_extreme_times_are_preserved(api: httpx.AsyncClient, connection: Connection) -> None:

@@ -180,6 +180,9 @@ async def test_streams_and_the_api_return_the_same_rows(connection: Connection, 
         whole = (await client.get(f"/v1/pipelines/{pipeline_id}")).json()
         listed = (await client.get("/v1/jobs")).json()["jobs"]
         pipelines = (await client.get("/v1/pipelines")).json()["pipelines"]
+    # They count up to the moment of each response.
+    durations = [job.pop("durations") for job in (*streamed["jobs"], *whole["jobs"], *listed)]
+    assert all(one.keys() == durations[0].keys() and one["waited"] > 0 for one in durations)
     assert streamed == whole
     assert with_times(overview) == with_times(pipelines)
     without_edges = {name: value for name, value in streamed["jobs"][0].items() if name != "depends_on"}

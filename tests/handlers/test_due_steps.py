@@ -150,7 +150,7 @@ async def test_runs_of_an_earlier_attempt_count(
         await until(lambda: has_state(row, job_id, "running"))
 
         async def is_planned() -> bool:
-            return (await step(connection))["changed_xid"] != before["changed_xid"]
+            return bool((await step(connection))["changed_xid"] != before["changed_xid"])
 
         await until(is_planned)
         assert called["a"] == 1, "it did not wait"
@@ -163,7 +163,7 @@ async def test_runs_of_an_earlier_attempt_count(
     async with run(database, registry):
 
         async def has_failed_again() -> bool:
-            return (await step(connection))["attempts"] == 2
+            return bool((await step(connection))["attempts"] == 2)
 
         await until(has_failed_again)
     assert called["a"] == 2

@@ -182,6 +182,21 @@ INVARIANTS = (
         "select s.job_id, s.name, j.state from reactor.steps s join reactor.jobs j on j.id = s.job_id"
         " where s.state = 'running' and j.state in ('pending', 'failed', 'cancelled')",
     ),
+    Invariant(
+        "the counts of a job are not those of its steps",
+        "select j.id, j.state, j.step_counts, reactor.count_steps(j.id) as counted from reactor.jobs j"
+        " where j.state <> 'running' and j.step_counts is distinct from reactor.count_steps(j.id)",
+    ),
+    Invariant(
+        "a job has ended well, and one of its steps has not",
+        "select s.job_id, s.name, s.state, j.state as job from reactor.steps s join reactor.jobs j on j.id = s.job_id"
+        " where s.state in ('pending', 'running') and j.state in ('completed', 'partial')",
+    ),
+    Invariant(
+        "a duration is negative, or was not stored",
+        "select a.job_id, a.outcome, a.waited_seconds, a.queued_seconds from reactor.attempts a"
+        " where coalesce(least(a.waited_seconds, a.queued_seconds), -1) < 0",
+    ),
 )
 
 AT_REST = (

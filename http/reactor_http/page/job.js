@@ -196,7 +196,9 @@ export class JobPanel {
   /** @param {StoredJob} job */
   #drawSections(job) {
     const dependencies = this.#listedDependencies;
-    const sources = [this.#details, this.#why, this.#loadError, job.error, job.state, this.#params, dependencies];
+    // Without what grows while nothing happens.
+    const details = this.#details && { ...this.#details, durations: null, steps: null };
+    const sources = [details, this.#why, this.#loadError, job.error, job.state, this.#params, dependencies];
     const facts = JSON.stringify(sources);
     if (facts === this.#drawnFacts) return;
     this.#drawnFacts = facts;

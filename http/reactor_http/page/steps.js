@@ -3,7 +3,7 @@
 
 import { h, setAttribute, setText } from "./dom.js";
 import { setShape, shape } from "./states.js";
-import { duration, number, secondsBetween } from "./time.js";
+import { clock, duration, number, secondsBetween, toMs } from "./time.js";
 
 /** @import { Step, StepState } from "./types.js" */
 
@@ -159,12 +159,11 @@ export class Steps {
     const cell = this.#cells.get(step.name);
     if (!cell) return;
     setShape(cell.icon, step.state);
-    const hasRun = step.started_at && step.state !== "pending";
-    const ranFor = hasRun ? duration(secondsBetween(step.started_at, step.finished_at)) : "";
-    const label = `${step.name}: ${step.state}${ranFor ? `, ${ranFor}` : ""}`;
+    const facts = [ranFor(step), runs(step)].filter(Boolean).join(", ");
+    const label = `${step.name}: ${step.state}${facts ? `, ${facts}` : ""}`;
     setAttribute(cell.button, "aria-label", label);
     setAttribute(cell.button, "title", `${label}${step.error ? `\n${step.error.slice(0, 200)}` : ""}`);
-    if (cell.time) setText(cell.time, ranFor);
+    if (cell.time) setText(cell.time, facts);
   }
 
   /** @param {string} name */
@@ -178,9 +177,9 @@ export class Steps {
     const facts = JSON.stringify(step);
     if (!step || this.#detail.dataset.facts === facts) return;
     this.#detail.dataset.facts = facts;
-    const hasEnded = step.started_at && step.finished_at;
-    const ranFor = hasEnded ? ` in ${duration(secondsBetween(step.started_at, step.finished_at))}` : "";
-    this.#detail.replaceChildren(h("p", {}, shape(step.state), " ", h("b", {}, step.name), ` ${step.state}${ranFor}`));
+    const time = step.finished_at && ranFor(step);
+    const words = [`${step.state}${time ? ` in ${time}` : ""}`, runs(step)].filter(Boolean).join(", ");
+    this.#detail.replaceChildren(h("p", {}, shape(step.state), " ", h("b", {}, step.name), ` ${words}`));
     if (step.error) this.#detail.append(h("pre", { class: "error", tabindex: 0 }, step.error));
   }
 
@@ -196,6 +195,29 @@ export class Steps {
     const current = buttons.findIndex((button) => button === document.activeElement);
     buttons[current < 0 ? 0 : Math.min(buttons.length - 1, Math.max(0, current + step))].focus();
   }
+}
+
+/**
+ * How long its runs took together; of one that runs, its newest run.
+ *
+ * @param {Step} step
+ */
+function ranFor({ state, ran, started_at }) {
+  if (state === "running") return duration(secondsBetween(started_at));
+  return ran === null || state === "pending" ? "" : duration(ran);
+}
+
+/**
+ * Of a step that runs several times.
+ *
+ * @param {Step} step
+ */
+function runs({ state, attempts, max_attempts, run_after }) {
+  if (state === "pending" && run_after) {
+    return `run ${number(attempts + 1)} of ${number(max_attempts ?? 1)} at ${clock(toMs(run_after))}`;
+  }
+  if (state === "running") return attempts ? `run ${number(attempts + 1)} of ${number(max_attempts ?? 1)}` : "";
+  return attempts > 1 ? `${number(attempts)} runs` : "";
 }
 
 /** @param {Step[]} steps */

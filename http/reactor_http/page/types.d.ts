@@ -34,6 +34,26 @@ export interface Job {
   created_at: Timestamp;
   started_at: Timestamp | null;
   finished_at: Timestamp | null;
+  step_counts: StepCounts | null;
+  durations: Durations;
+}
+
+/** In seconds. */
+export interface AttemptDurations {
+  waited: number;
+  queued: number;
+  ran: number;
+  total: number;
+}
+
+/** Of all attempts together, up to the time of the response. */
+export interface Durations extends AttemptDurations {
+  attempt: AttemptDurations;
+}
+
+export interface StepCounts extends Record<StepState, number> {
+  total: number;
+  current: string | null;
 }
 
 /** A job as the stream sends it: with its edges the first time, later with null. */
@@ -52,8 +72,14 @@ export interface Step {
   position: number;
   state: StepState;
   error: string | null;
+  /** How often it has run to an end. */
+  attempts: number;
+  max_attempts: number | null;
+  run_after: Timestamp | null;
   started_at: Timestamp | null;
   finished_at: Timestamp | null;
+  /** The duration of its runs together, in seconds. */
+  ran: number | null;
 }
 
 export interface Dependency {

@@ -20,8 +20,8 @@ end
 $$;
 comment on function reactor.count_steps is 'The step_counts of a job; NULL: it has no steps.';
 
--- Of jobs whose attempts have ended: a step that was running will run again, and what a job that is completed or partial
--- has not run is not part of its plan.
+-- Of jobs whose attempts have ended: a step that was running will run again, and a step that a job has not run, which
+-- is completed or partial, is not part of its plan.
 create or replace function reactor.end_steps(unfinished bigint[], finished bigint[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp set jit = off set enable_seqscan = off as $$
 declare

@@ -71,7 +71,7 @@ from (
             select s.job_id, s.name, s.position, s.state, left(s.error, 2000) as error, s.attempts, s.max_attempts,
                 s.run_after, s.started_at, s.finished_at,
                 case when s.state = 'running'
-                    then coalesce(s.ran_seconds, 0) + extract(epoch from (select n.at from now n) - s.started_at)::float8
+                    then coalesce(s.ran_seconds, 0) + date_part('epoch', (select n.at from now n) - s.started_at)
                     else s.ran_seconds end as ran) r),
         null, null, null
     from changed_steps c join reactor.steps s on s.job_id = c.job_id and s.name = c.name

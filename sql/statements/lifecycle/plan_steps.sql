@@ -1,9 +1,9 @@
 -- Plans steps of the attempt $2 of the job $1: names $3, positions $4, how often each may run $10, pending or ($5)
 -- started. A step that exists starts over, unless it is completed; one that waits for its next run, because an earlier
--- attempt was interrupted, waits on. $6: the milliseconds to wait for a lock (NULL: the server's setting). $7: the job's
--- message (NULL: unchanged). $9: its step_counts (NULL: unchanged, or counted here if $8). Returns the steps that the
--- job had before, if ($8) they are asked for and there are any, else one empty row. If the attempt is stale, nothing is
--- written and no row is returned.
+-- attempt was interrupted, waits on. $6: the milliseconds to wait for a lock (NULL: the server's setting). $7: the
+-- job's message (NULL: unchanged). $9: its step_counts (NULL: unchanged, or counted here if $8). Returns the steps that
+-- the job had before, if ($8) they are asked for and there are any, else one empty row. If the attempt is stale,
+-- nothing is written and no row is returned.
 -- The job's row is locked: a transaction that takes the job from this attempt at the same moment must wait for this
 -- one, or this one for it; reading the row without a lock would let both happen. FOR NO KEY UPDATE and not FOR SHARE,
 -- because the row may be written, and two that share a lock can't both raise it.
@@ -23,7 +23,8 @@ with lock_timeout as materialized (
     from held h cross join unnest($3::text[], $4::int[], $10::int[]) as p (name, position, max_attempts)
     on conflict (job_id, name) do update set
         position = excluded.position, max_attempts = excluded.max_attempts,
-        state = case when s.state = 'pending' and s.run_after > clock_timestamp() then 'pending' else excluded.state end,
+        state = case when s.state = 'pending' and s.run_after > clock_timestamp() then 'pending'
+            else excluded.state end,
         started_at = case when s.state = 'pending' and s.run_after > clock_timestamp() then s.started_at
             else excluded.started_at end,
         attempts = case when s.state = 'pending' then s.attempts else 0 end,
@@ -47,7 +48,8 @@ with lock_timeout as materialized (
 ), reported as (
     update reactor.jobs j set
         status_message = coalesce($7::text, j.status_message),
-        step_counts = coalesce($9::jsonb, case when $8::boolean then (select c.counts from counted c) end, j.step_counts),
+        step_counts = coalesce(
+            $9::jsonb, case when $8::boolean then (select c.counts from counted c) end, j.step_counts),
         changed_xid = txid_current()
     from held h where j.id = h.id and ($7::text is not null or $8::boolean or $9::jsonb is not null)
 )

@@ -1,9 +1,9 @@
--- Writes the states of a batch of steps: jobs $1, attempts $2, names $3, states $4, results $5, errors $6, how often they
--- have run $7 (NULL: unchanged), after how many seconds they run again $8, how long the run that ended took $9, and how
--- many seconds ago it started $10; and the progress of attempts $11: fractions $12, messages $13 and step_counts $14
--- (NULL: unchanged). $15: the milliseconds to wait for a lock (NULL: the server's setting). An attempt that is not
--- returned was stale, and nothing was written for it. The rows are locked for the reason that plan_steps.sql gives, by
--- id; the fence is a join clause for the reason that reactor.settle gives.
+-- Writes the states of a batch of steps: jobs $1, attempts $2, names $3, states $4, results $5, errors $6, how often
+-- they have run $7 (NULL: unchanged), after how many seconds they run again $8, how long the run that ended took $9,
+-- and how many seconds ago it started $10; and the progress of attempts $11: fractions $12, messages $13 and
+-- step_counts $14 (NULL: unchanged). $15: the milliseconds to wait for a lock (NULL: the server's setting). An attempt
+-- that is not returned was stale, and nothing was written for it. The rows are locked for the reason that
+-- plan_steps.sql gives, by id; the fence is a join clause for the reason that reactor.settle gives.
 with lock_timeout as materialized (
     select set_config('lock_timeout', coalesce($15::int::text, current_setting('lock_timeout')), true)
 ), reported as materialized (

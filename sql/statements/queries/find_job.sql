@@ -17,7 +17,7 @@ select j.id, j.job_type, j.state, j.payload, j.pipeline_id,
         where d.job_id = j.id order by d.depends_on) x) as dependencies,
     array(select s::text from (
         select to_jsonb(s) - '{job_id,changed_xid,ran_seconds,submitted}'::text[] || jsonb_build_object('ran',
-            case when s.state = 'running' then coalesce(s.ran_seconds, 0) + extract(epoch from n.now - s.started_at)::float8
+            case when s.state = 'running' then coalesce(s.ran_seconds, 0) + date_part('epoch', n.now - s.started_at)
                 else s.ran_seconds end) as s
         from reactor.steps s where s.job_id = j.id order by s.position, s.name) x) as steps,
     array(select s::text from (
@@ -28,7 +28,8 @@ select j.id, j.job_type, j.state, j.payload, j.pipeline_id,
         cross join lateral (select extract(epoch from a.ended_at - a.started_at)::float8 as seconds) r
         where a.job_id = j.id order by a.ended_at, a.number) x) as earlier_attempts,
     to_hex(hashtextextended(concat_ws(' ', j.changed_xid,
-        (select string_agg(s.changed_xid::text, ' ' order by s.position, s.name) from reactor.steps s where s.job_id = j.id),
+        (select string_agg(s.changed_xid::text, ' ' order by s.position, s.name)
+            from reactor.steps s where s.job_id = j.id),
         (select string_agg(p.state, ' ' order by p.id)
             from reactor.dependencies d join reactor.jobs p on p.id = d.depends_on where d.job_id = j.id),
         (select count(*) from reactor.attempts a where a.job_id = j.id)), 0)) as version

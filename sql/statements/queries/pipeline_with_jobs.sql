@@ -29,13 +29,14 @@ with clock as materialized (
         select s.job_id, s.name, s.position, s.state, left(s.error, 2000) as error, s.attempts, s.max_attempts,
             s.run_after, s.started_at, s.finished_at,
             case when s.state = 'running'
-                then coalesce(s.ran_seconds, 0) + extract(epoch from n.now - s.started_at)::float8
+                then coalesce(s.ran_seconds, 0) + date_part('epoch', n.now - s.started_at)
                 else s.ran_seconds end as ran) r
 )
 select row_to_json(p)::text as pipeline,
     (select coalesce(json_agg(j.body order by j.id), '[]')::text from jobs j) as jobs,
     (select coalesce(json_agg(s.body order by s.job_id, s.position, s.name), '[]')::text from steps s) as steps,
-    to_hex(hashtextextended(concat_ws(' ', (select string_agg(concat(j.id, ':', j.changed_xid), ' ' order by j.id) from jobs j),
+    to_hex(hashtextextended(concat_ws(' ', row_to_json(p),
+        (select string_agg(concat(j.id, ':', j.changed_xid), ' ' order by j.id) from jobs j),
         (select string_agg(concat(s.job_id, ':', s.changed_xid), ' ' order by s.job_id, s.position, s.name)
             from steps s)), 0)) as version
 from reactor.pipelines p

@@ -41,7 +41,8 @@ begin
             worker_id = start_attempts.worker_id, locked_by = pod, locked_at = taken_at,
             started_at = coalesce(j.started_at, taken_at), attempts = j.attempts + 1,
             quota = coalesce(j.max_attempts, greatest(t.quota, j.quota), 3), is_current = j.scope is not null,
-            parked = false, ready_at = coalesce(j.run_after, j.ready_at), run_after = null, broken_by = null, finished_at = null, changed_xid = txid_current()
+            parked = false, ready_at = coalesce(j.run_after, j.ready_at), run_after = null, broken_by = null,
+            finished_at = null, changed_xid = txid_current()
         from unnest(types, quotas) t (job_type, quota)
         where j.id = any (ids) and t.job_type = j.job_type
         returning j.id, j.job_type, j.payload, j.pipeline_id, j.parent_id, j.queue, j.priority, j.tags, j.scope,

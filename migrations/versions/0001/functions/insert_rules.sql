@@ -52,7 +52,8 @@ create or replace function reactor.is_plain(
     parent_id bigint, attempt_id uuid, worker_id uuid, locked_by text, locked_at timestamptz, started_at timestamptz,
     finished_at timestamptz,
     broken_by bigint, quota int, progress real, status_message text, result jsonb, error text, step_counts jsonb,
-    ready_at timestamptz, requeued_at timestamptz, job_type text, payload jsonb, queue text, priority smallint, max_attempts int, timeout_seconds real, tags text[], scope text,
+    ready_at timestamptz, requeued_at timestamptz, job_type text, payload jsonb, queue text, priority smallint,
+    max_attempts int, timeout_seconds real, tags text[], scope text,
     exclusive boolean, idempotency_key text, run_after timestamptz, lane text, counted boolean, meta jsonb,
     submitted_by text, delivery text, started_once boolean)
     returns boolean
@@ -186,7 +187,8 @@ declare
         new.holds_scope, new.phase, new.parent_id, new.attempt_id, new.worker_id, new.locked_by, new.locked_at,
         new.started_at, new.finished_at,
         new.broken_by, new.quota, new.progress, new.status_message, new.result, new.error, new.step_counts,
-        new.ready_at, new.requeued_at, new.job_type, new.payload, new.queue, new.priority, new.max_attempts, new.timeout_seconds, new.tags, new.scope, new.exclusive,
+        new.ready_at, new.requeued_at, new.job_type, new.payload, new.queue, new.priority, new.max_attempts,
+        new.timeout_seconds, new.tags, new.scope, new.exclusive,
         new.idempotency_key, new.run_after, new.lane, new.counted, new.meta, new.submitted_by, new.delivery,
         new.started_once);
 begin
