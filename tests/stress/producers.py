@@ -103,6 +103,8 @@ def options(world: World, chance: random.Random) -> JobOptions:
         given["priority"] = chance.randint(-2, 2)
     if chance.random() < 0.1:
         given["max_attempts"] = chance.randint(1, 4)
+    if mix.has("steps", chance):
+        given["steps"] = ["one", "never planned"]
     return given
 
 
