@@ -44,7 +44,8 @@ async def simulate(job: Job, ctx: Context) -> Summary:
         return {"tonnes": len(name)}
 
     names = [[f"{day}/{model}" for model in models] for day in days]
-    return await ctx.steps([[Step(name, run, name) for name in group] for group in names], at_once=2)
+    plan = [[Step(name, run, name) for name in group] for group in names]
+    return await ctx.steps(plan, at_once=2, max_attempts=int(job.payload.get("runs", 1)), backoff=3600)
 
 
 @register("partly")

@@ -979,6 +979,23 @@ async def test_a_job_between_two_attempts_is_not_shown_as_running(open_tab: Any,
     await expect(facts).not_to_contain_text("Duration")
 
 
+async def test_a_step_that_runs_again_shows_which_run_is_next_and_when(open_tab: Any, site: Site) -> None:
+    """J4, J15: a step that waits for its next run, with the error of the last one, and one that is named and not planned
+    yet."""
+    payload = {"days": ["monday"], "models": ["a", "b"], "broken": ["monday/a"], "runs": 3}
+    pipeline = await site.submit([NewJob(job_type="simulate.year", payload=payload, steps=["tuesday/a"])])
+    job = await site.fetch("select id from reactor.jobs where pipeline_id = $1::text::uuid", pipeline)
+    tab = await open_tab(f"?pipeline={pipeline}&job={job}")
+    panel = tab.page.locator(".panel")
+    cell = panel.get_by_role("button", name="monday/a: pending, run 2 of 3 at")
+    await expect(cell).to_be_visible()
+    await expect(panel.locator(".steps > p").first).to_have_text("1 of 3 completed, 2 pending")
+    await cell.click()
+    await expect(panel.locator(".step-detail")).to_contain_text("monday/a pending, run 2 of 3 at")
+    await expect(panel.locator(".step-detail .error")).to_contain_text("no boundary values for monday/a")
+    await site.fetch("select count(*) from reactor.cancel(array[$1::bigint], 'the test is over')", job)
+
+
 async def test_new_steps_and_errors_do_not_move_the_focus(open_tab: Any, site: Site) -> None:
     pipeline = await site.submit([NewJob(job_type="no.handler")])
     job = await site.fetch("select id from reactor.jobs where pipeline_id = $1::text::uuid", pipeline)
