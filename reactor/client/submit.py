@@ -1,5 +1,6 @@
 """Submits jobs in the caller's transaction."""
 
+from collections import Counter
 from collections.abc import Awaitable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
@@ -158,6 +159,6 @@ def _step_names(names: Sequence[str]) -> list[str]:
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
         raise JobInvalid("steps is not a list of texts", 'Name each step, such as steps=["2026-01-16", "2026-01-17"].')
     if len(set(names)) < len(names):
-        twice = next(name for place, name in enumerate(names) if name in names[:place])
+        [(twice, _)] = Counter(names).most_common(1)
         raise JobInvalid(f"the step {twice[:100]!r} is named twice", "Give each step of a job a name of its own.")
     return list(names)
