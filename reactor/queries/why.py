@@ -35,6 +35,7 @@ class Code(StrEnum):
     RUNNING = "running"
     WORKER_DEAD = "worker_dead"
     WORKER_SILENT = "worker_silent"
+    STEP_WAITS = "step_waits"
     COMPLETED = "completed"
     PARTIAL = "partial"
     FAILED = "failed"
@@ -67,7 +68,7 @@ async def why(connection: Connection, job_id: int) -> Why:
         case JobState.WAITING | JobState.PENDING:
             reasons = list(_not_running(row)) or [_due(row)]
         case JobState.RUNNING:
-            reasons = [_running(row), *_worker_silent(row)]
+            reasons = [_running(row), *_worker_silent(row), *_step_waits(row)]
         case _:
             reasons = list(_ended(row, state))
     return Why(row["id"], row["job_type"], state, reasons)
@@ -265,6 +266,17 @@ def _running(row: asyncpg.Record) -> Reason:
         f"`reactor recover {row['id']}` does so now, with a fresh quota of attempts.",
         facts,
     )
+
+
+def _step_waits(row: asyncpg.Record) -> Iterator[Reason]:
+    if row["worker_is_alive"] and row["next_step"] is not None:
+        step = _json_object(row["next_step"])
+        yield Reason(
+            Code.STEP_WAITS,
+            f"None of its steps is running. {step['name']} has failed and runs again in "
+            f"{format_duration(step['in_seconds'])}, run {step['run']} of {step['max_attempts']}.",
+            step,
+        )
 
 
 def _worker_silent(row: asyncpg.Record) -> Iterator[Reason]:
