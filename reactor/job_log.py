@@ -1,0 +1,244 @@
+"""What an attempt logs, until it is stored: a bounded buffer that any thread may fill."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+from uuid import UUID
+
+from reactor.errors import SettingsInvalid
+
+Level = Literal["debug", "info", "warning", "error", "critical", "off"]
+LEVELS: tuple[Level, ...] = get_args(Level)
+"""In ascending order; nothing is logged at `off`."""
+
+_LAST_LINES = 100
+_LINE_BYTES = 100
+"""What a line takes besides its texts."""
+_UNSTORED_BYTES = 8_000_000
+"""How much all attempts of a process keep in memory while the database does not take it; their last lines may take as
+much again."""
+
+
+@dataclass(frozen=True)
+class LogOptions:
+    """What is stored of the logs of handlers, and how much at most."""
+
+    level: Level = "info"
+    """Lines below this level are not stored; off: nothing is. A handler's own level takes precedence."""
+    max_lines: int = 10_000
+    """For each attempt, like `max_bytes`: its first lines, and its last ones."""
+    max_bytes: int = 2_000_000
+    max_attempts: int = 10
+    """A job keeps the lines of so many of its newest attempts."""
+    captures_logging: bool = False
+    """Store what handlers log through the standard library's logging, too."""
+
+    def __post_init__(self) -> None:
+        if self.level not in LEVELS:
+            raise SettingsInvalid([f"{self.level!r} is not a level of logs: use one of {', '.join(LEVELS)}."])
+        if min(self.max_lines, self.max_bytes, self.max_attempts) < 1:
+            raise SettingsInvalid(["The limits of logs must be at least 1. Use the level `off` to store nothing."])
+
+
+class Line(NamedTuple):
+    number: int
+    """Its position in the attempt, from 1."""
+    logged_at: float
+    """By the monotonic clock of this machine."""
+    level: str
+    step: str | None
+    message: str
+    fields: str | None
+    """As JSON."""
+    size: int
+
+
+class Room:
+    """The memory that the logs of all attempts of a process share, and their lock."""
+
+    def __init__(self, limit: int = _UNSTORED_BYTES) -> None:
+        self.lock = threading.Lock()
+        self.limit = limit
+        self.used = 0
+
+
+class JobLog:
+    """The lines of one attempt. The first ones are kept until they are stored. Of those that exceed a limit the last ones
+    are kept, because the end of a log says why an attempt failed; they are stored with its end."""
+
+    __slots__ = (
+        "_bytes",
+        "_in_flight",
+        "_is_closed",
+        "_is_listed",
+        "_last",
+        "_last_bytes",
+        "_left_out",
+        "_lines",
+        "_number",
+        "_on_lines",
+        "_options",
+        "_pending",
+        "_room",
+        "attempt",
+        "attempt_id",
+        "is_later_attempt",
+        "job_id",
+        "threshold",
+    )
+
+    def __init__(
+        self,
+        job_id: int,
+        attempt_id: UUID,
+        attempt: int,
+        threshold: int,
+        options: LogOptions,
+        room: Room,
+        on_lines: Callable[["JobLog"], None],
+        *,
+        is_later_attempt: bool,
+    ) -> None:
+        """`threshold`: the lowest level to be stored, as an index of LEVELS. `on_lines` is called in any thread when there
+        are lines to be taken."""
+        self.job_id = job_id
+        self.attempt_id = attempt_id
+        self.attempt = attempt
+        self.threshold = threshold
+        self.is_later_attempt = is_later_attempt
+        """There may be lines of earlier attempts, and this one has stored none yet."""
+        self._options = options
+        self._room = room
+        self._on_lines = on_lines
+        self._pending: deque[Line] = deque()
+        self._in_flight: list[Line] = []
+        self._last: deque[Line] = deque()
+        self._last_bytes = 0
+        self._left_out = 0
+        self._number = self._lines = self._bytes = 0
+        self._is_listed = self._is_closed = False
+
+    def __len__(self) -> int:
+        """The number of lines that are kept in memory."""
+        return len(self._pending) + len(self._in_flight) + len(self._last)
+
+    @property
+    def max_attempts(self) -> int:
+        return self._options.max_attempts
+
+    def append(self, level: str, step: str | None, message: str, fields: str | None) -> None:
+        size = _LINE_BYTES + _bytes(message) + len(fields or "") + _bytes(step or "")
+        with self._room.lock:
+            self._number += 1
+            if self._is_closed:
+                return
+            line = Line(self._number, time.monotonic(), level, step, message, fields, size)
+            if not self._last and self._has_room(size):
+                self._keep(line)
+            else:
+                self._keep_last(line)
+            is_new, self._is_listed = not self._is_listed, True
+        if is_new:
+            self._on_lines(self)
+
+    def take(self, most: int, *, is_end: bool = False) -> list[Line]:
+        """The next lines to store, at most `most`, or all at the attempt's end. They are in flight until `confirm` or
+        `put_back`; until then there are no others."""
+        with self._room.lock:
+            if self._in_flight or self._is_closed:
+                return []
+            if is_end or self._has_room(self._last_bytes):
+                self._join_last()
+            count = len(self._pending) if is_end else min(most, len(self._pending))
+            self._in_flight = [self._pending.popleft() for _ in range(count)]
+            self._is_listed = bool(self._pending)
+            return self._in_flight
+
+    @property
+    def has_more(self) -> bool:
+        return bool(self._pending)
+
+    @property
+    def is_in_flight(self) -> bool:
+        return bool(self._in_flight)
+
+    def confirm(self) -> None:
+        """They are stored, or can't be."""
+        with self._room.lock:
+            self._forget(self._in_flight)
+            self._in_flight = []
+            self.is_later_attempt = False
+
+    def put_back(self) -> None:
+        with self._room.lock:
+            self._pending.extendleft(reversed(self._in_flight))
+            self._in_flight = []
+
+    def close(self) -> None:
+        """Nothing more is stored: the attempt has ended."""
+        with self._room.lock:
+            for lines in (self._pending, self._in_flight, self._last):
+                self._forget(lines)
+            self._pending.clear()
+            self._in_flight = []
+            self._last.clear()
+            self._is_closed = True
+
+    # Called with the lock
+
+    def _has_room(self, size: int) -> bool:
+        options = self._options
+        return (
+            self._lines < options.max_lines - self._last_count
+            and self._bytes + size <= options.max_bytes - options.max_bytes // 10
+            and self._room.used + size <= self._room.limit
+        )
+
+    @property
+    def _last_count(self) -> int:
+        return min(_LAST_LINES, self._options.max_lines // 2)
+
+    def _keep(self, line: Line) -> None:
+        self._pending.append(line)
+        self._lines += 1
+        self._bytes += line.size
+        self._room.used += line.size
+
+    def _keep_last(self, line: Line) -> None:
+        self._last.append(line)
+        self._last_bytes += line.size
+        self._room.used += line.size
+        while len(self._last) > 1 and (
+            len(self._last) > self._last_count
+            or self._last_bytes > self._options.max_bytes // 10
+            or self._room.used > 2 * self._room.limit
+        ):
+            left_out = self._last.popleft()
+            self._last_bytes -= left_out.size
+            self._room.used -= left_out.size
+            self._left_out += 1
+
+    def _join_last(self) -> None:
+        """The last lines follow the others, with a line that says how many are missing between them."""
+        if self._left_out:
+            number = self._last[0].number - 1
+            message = f"{self._left_out:,} {'line' if self._left_out == 1 else 'lines'} left out"
+            fields = f'{{"left_out": {self._left_out}}}'
+            self._keep(Line(number, self._last[0].logged_at, "warning", None, message, fields, _LINE_BYTES))
+            self._left_out = 0
+        for line in self._last:
+            self._room.used -= line.size  # counted again as one that is kept
+            self._keep(line)
+        self._last.clear()
+        self._last_bytes = 0
+
+    def _forget(self, lines: Iterable[Line]) -> None:
+        for line in lines:
+            self._room.used -= line.size
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode(errors="replace"))
