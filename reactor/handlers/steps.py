@@ -12,6 +12,7 @@ from reactor.error_text import first_line
 from reactor.handlers import record_step
 from reactor.handlers.attempt import Attempt
 from reactor.handlers.step_log import StepLog, as_result
+from reactor.handlers.stored_log import STEP
 from reactor.lifecycle.steps import StepState
 from reactor.log import get_logger
 from reactor.outcome import Skip
@@ -129,6 +130,14 @@ async def _run(attempt: Attempt, step: Step) -> Any:
 
 
 async def _call(attempt: Attempt, step: Step) -> Any:
+    token = STEP.set(step.name)
+    try:
+        return await _call_function(attempt, step)
+    finally:
+        STEP.reset(token)
+
+
+async def _call_function(attempt: Attempt, step: Step) -> Any:
     if inspect.iscoroutinefunction(step.function):
         return await step.function(*step.arguments)
     # A thread of its own: those of the handlers may all be taken by handlers that wait for their steps.

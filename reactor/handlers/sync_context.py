@@ -15,6 +15,7 @@ from reactor.handlers import record_step
 from reactor.handlers.attempt import Attempt
 from reactor.handlers.children import ChildOptions, Inherited
 from reactor.handlers.step_log import as_result
+from reactor.handlers.stored_log import STEP
 from reactor.handlers.steps import AT_ONCE, Step, Summary, run_steps
 from reactor.handlers.upstream import Upstream
 from reactor.job import Job
@@ -110,6 +111,7 @@ class SyncContext:
         """As Context.step; the function is called in this thread."""
         if not self._wait(record_step.begin(self._attempt, name)):
             return self._attempt.step_log.results[name]
+        token = STEP.set(name)
         try:
             with self._block(lambda: self._attempt.unit_of_work.step(self._attempt.check)):
                 result = as_result(name, function(*arguments))
@@ -120,6 +122,8 @@ class SyncContext:
             if isinstance(error, Skip):
                 return None
             raise
+        finally:
+            STEP.reset(token)
         return self._wait(record_step.succeed(self._attempt, name, result))
 
     def steps(self, groups: Iterable[Iterable[Step]], *, at_once: int = AT_ONCE) -> Summary:

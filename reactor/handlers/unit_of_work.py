@@ -16,7 +16,7 @@ from reactor.handlers.step_log import StepLog
 from reactor.handlers.transaction import Transaction
 from reactor.job import Job, JobState
 from reactor.lifecycle.ending_writer import LARGE_SECONDS, is_large
-from reactor.lifecycle.settle import allow_long_end, put_back, settle
+from reactor.lifecycle.settle import allow_long_end, settle
 from reactor.lifecycle.steps import Record, record_steps
 from reactor.outcome import Completed, Ending, Fail, Outcome
 
@@ -180,7 +180,8 @@ class UnitOfWork:
                 return None
             await self._transaction.commit()
         except BaseException as error:
-            put_back([ending])
+            if ending.log is not None:
+                ending.log.put_back()
             self.undone_by = self._transaction.undone_by(error) or (classify(error) if is_transient(error) else None)
             await self.roll_back()
             raise

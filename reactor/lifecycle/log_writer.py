@@ -29,6 +29,7 @@ log = get_logger(__name__)
 INTERVAL_SECONDS = 0.5
 """What a process that is killed loses at most, and what readers wait for."""
 REFUSED_PAUSE_SECONDS = 5.0
+HAND_OVER_SECONDS = 1.0
 LINES_AT_ONCE = 1000
 """In one statement: ends of jobs wait for it."""
 _REPORT_SECONDS = 60.0
@@ -50,6 +51,7 @@ class LogWriter:
         """Of attempts that another process, or another statement, will end: this is the last chance."""
         self._timer: asyncio.TimerHandle | None = None
         self._is_due = False
+        self._writing: asyncio.Future[None] | None = None
         self._not_before = 0.0
         self._reported_at = -_REPORT_SECONDS
 
@@ -83,6 +85,14 @@ class LogWriter:
     def forget(self, job_log: JobLog) -> None:
         """Its lines are written with the attempt's end, or not at all."""
         self._waiting.pop(job_log, None)
+
+    async def hand_over(self, job_log: JobLog) -> bool:
+        """For an end that is written elsewhere than in the task of the writers. False: some lines are still in flight."""
+        self.forget(job_log)
+        if self._writing is not None and job_log.is_in_flight:
+            await asyncio.wait([self._writing], timeout=HAND_OVER_SECONDS)
+            self.forget(job_log)
+        return not job_log.is_in_flight
 
     def put_last(self, job_log: JobLog) -> None:
         """All lines, now: the attempt is about to end elsewhere."""
@@ -119,6 +129,14 @@ class LogWriter:
         self._is_due = False
         if not batch:
             return
+        self._writing = self._loop.create_future()
+        try:
+            await self._write(batch)
+        finally:
+            self._writing.set_result(None)
+            self._writing = None
+
+    async def _write(self, batch: Sequence[tuple[JobLog, list[Line]]]) -> None:
         maybe_done = False
 
         async def try_once(connection: Connection) -> Any:

@@ -74,7 +74,7 @@ async def _settle(connection: Connection, endings: Sequence[Ending], lock_wait_m
         [created.get(ending.job_id) for ending in in_lock_order] if created else None,
         lock_wait_ms,
     ]
-    if any(ending.log for ending in in_lock_order):
+    if any(ending.log is not None for ending in in_lock_order):
         records = await _settle_with_logs(connection, in_lock_order, parameters)
     else:
         records = await connection.fetch(statements.SETTLE, *parameters)
@@ -98,24 +98,19 @@ async def _settle_with_logs(connection: Connection, endings: Sequence[Ending], p
             *columns(connection, lines),
         )
     except BaseException:
-        put_back(endings)
+        for job_log, taken in zip(logs, lines, strict=True):
+            if job_log and taken:
+                job_log.put_back()
         raise
     if records and records[0][2] is not None:
         log.warning("logs of handlers can't be stored", error=records[0][2], jobs=len(endings))
     return records
 
 
-def put_back(endings: Sequence[Ending]) -> None:
-    """The endings were not committed, nor were their lines."""
-    for ending in endings:
-        if ending.log:
-            ending.log.put_back()
-
-
 def close_logs(endings: Sequence[Ending]) -> None:
     """The attempts have ended."""
     for ending in endings:
-        if ending.log:
+        if ending.log is not None:
             ending.log.close()
 
 
