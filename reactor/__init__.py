@@ -12,6 +12,7 @@ from reactor.handlers.registry import Registry, around, get_handler, lifespan, r
 from reactor.handlers.steps import Step, Summary
 from reactor.handlers.sync_context import SyncContext
 from reactor.job import Job, JobState
+from reactor.job_log import LogOptions
 from reactor.lifecycle.claim import claim_job
 from reactor.lifecycle.lease import heartbeat
 from reactor.outcome import Cancelled, Completed, Fail, Partial, Retry, Skip, Snooze
@@ -31,6 +32,7 @@ __all__ = [
     "JobOptions",
     "JobState",
     "Limit",
+    "LogOptions",
     "NewJob",
     "Partial",
     "Pipeline",

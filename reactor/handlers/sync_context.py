@@ -15,8 +15,8 @@ from reactor.handlers import record_step
 from reactor.handlers.attempt import Attempt
 from reactor.handlers.children import ChildOptions, Inherited
 from reactor.handlers.step_log import as_result
-from reactor.handlers.stored_log import STEP
 from reactor.handlers.steps import AT_ONCE, Step, Summary, run_steps
+from reactor.handlers.stored_log import STEP
 from reactor.handlers.upstream import Upstream
 from reactor.job import Job
 from reactor.log import Logger

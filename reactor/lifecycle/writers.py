@@ -1,4 +1,5 @@
-"""The one task that writes what the attempts of a worker process leave: logs, steps, progress, ends, rare statements."""
+"""The one task that writes what the attempts of a worker process leave: logs, steps, progress, ends, and rare
+statements."""
 
 import asyncio
 from collections import deque

@@ -1,7 +1,7 @@
 """What a worker process is to do: its options, and the orders in which its supervisor sends them."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from reactor.job_log import LogOptions
 
@@ -21,7 +21,7 @@ class WorkerOptions:
     """False behind a pooler that gives each transaction another session."""
     inherits: bool = False
     """Run what was handed over to this worker, then end; claim nothing."""
-    logs: LogOptions = LogOptions()
+    logs: LogOptions = field(default_factory=LogOptions)
 
 
 @dataclass(frozen=True)
