@@ -66,8 +66,8 @@ class Room:
 
 
 class JobLog:
-    """The lines of one attempt. The first ones are kept until they are stored. Of those that exceed a limit the last ones
-    are kept, because the end of a log says why an attempt failed; they are stored with its end."""
+    """The lines of one attempt. The first ones are kept until they are stored. Of those that exceed a limit, the last
+    ones are kept and stored with the attempt's end, because the end of a log says why an attempt failed."""
 
     __slots__ = (
         "_bytes",
@@ -102,8 +102,8 @@ class JobLog:
         *,
         is_later_attempt: bool,
     ) -> None:
-        """`threshold`: the lowest level to be stored, as an index of LEVELS. `on_lines` is called in any thread when there
-        are lines to be taken."""
+        """`threshold`: the lowest level to be stored, as an index of LEVELS. `on_lines` is called in any thread when
+        there are lines to be taken."""
         self.job_id = job_id
         self.attempt_id = attempt_id
         self.attempt = attempt

@@ -1,4 +1,4 @@
-"""Stores what handlers log: a step in structlog's chain for `ctx.log`, and a handler of the standard library's logging."""
+"""Stores what handlers log: a processor of structlog for `ctx.log`, and a handler of the standard library's logging."""
 
 import json
 import logging

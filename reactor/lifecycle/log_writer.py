@@ -1,7 +1,7 @@
-"""Stores what handlers log: while they run at intervals, and the last lines together with the end of their attempt.
+"""Stores what handlers log, at intervals. The last lines are written together with the end of their attempt (settle).
 
-A log must not hold up anything. A job whose row is locked is left for the next time, lines that the database refuses are
-dropped, and nothing that waits for a commit waits for lines.
+A log must not hold up anything: a job whose row is locked is left for the next time, and lines that the database
+refuses don't keep an end from being written.
 """
 
 import asyncio
@@ -87,7 +87,7 @@ class LogWriter:
         self._waiting.pop(job_log, None)
 
     async def hand_over(self, job_log: JobLog) -> bool:
-        """For an end that is written elsewhere than in the task of the writers. False: some lines are still in flight."""
+        """For an end that is not written by the task of the writers. False: some lines are still in flight."""
         self.forget(job_log)
         if self._writing is not None and job_log.is_in_flight:
             await asyncio.wait([self._writing], timeout=HAND_OVER_SECONDS)
