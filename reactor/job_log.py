@@ -57,12 +57,17 @@ class Line(NamedTuple):
 
 
 class Room:
-    """The memory that the logs of all attempts of a process share, and their lock."""
+    """What the logs of all attempts of a process share: their lock, their limits, and the memory that they take."""
 
-    def __init__(self, limit: int = _UNSTORED_BYTES) -> None:
+    def __init__(self, options: LogOptions, max_bytes: int = _UNSTORED_BYTES) -> None:
         self.lock = threading.Lock()
-        self.limit = limit
+        self.max_bytes = max_bytes
         self.used = 0
+        self.max_attempts = options.max_attempts
+        self.last_lines = min(_LAST_LINES, options.max_lines // 2)
+        self.last_bytes = options.max_bytes // 10
+        self.first_lines = options.max_lines - self.last_lines
+        self.first_bytes = options.max_bytes - self.last_bytes
 
 
 class JobLog:
@@ -80,7 +85,6 @@ class JobLog:
         "_lines",
         "_number",
         "_on_lines",
-        "_options",
         "_pending",
         "_room",
         "attempt",
@@ -96,7 +100,6 @@ class JobLog:
         attempt_id: UUID,
         attempt: int,
         threshold: int,
-        options: LogOptions,
         room: Room,
         on_lines: Callable[["JobLog"], None],
         *,
@@ -110,7 +113,6 @@ class JobLog:
         self.threshold = threshold
         self.is_later_attempt = is_later_attempt
         """There may be lines of earlier attempts, and this one has stored none yet."""
-        self._options = options
         self._room = room
         self._on_lines = on_lines
         self._pending: deque[Line] = deque()
@@ -127,22 +129,29 @@ class JobLog:
 
     @property
     def max_attempts(self) -> int:
-        return self._options.max_attempts
+        return self._room.max_attempts
 
     def append(self, level: str, step: str | None, message: str, fields: str | None) -> None:
-        size = _LINE_BYTES + _bytes(message) + len(fields or "") + _bytes(step or "")
+        size = _LINE_BYTES + _bytes(message)
+        if fields is not None:
+            size += len(fields)
+        if step is not None:
+            size += _bytes(step)
+        logged_at = time.monotonic()
         with self._room.lock:
             self._number += 1
             if self._is_closed:
                 return
-            line = Line(self._number, time.monotonic(), level, step, message, fields, size)
+            line = Line(self._number, logged_at, level, step, message, fields, size)
+            self._room.used += size
             if not self._last and self._has_room(size):
                 self._keep(line)
             else:
                 self._keep_last(line)
-            is_new, self._is_listed = not self._is_listed, True
-        if is_new:
-            self._on_lines(self)
+            if self._is_listed:
+                return
+            self._is_listed = True
+        self._on_lines(self)
 
     def take(self, most: int, *, is_end: bool = False) -> list[Line]:
         """The next lines to store, at most `most`, or all at the attempt's end. They are in flight until `confirm` or
@@ -190,47 +199,38 @@ class JobLog:
     # Called with the lock
 
     def _has_room(self, size: int) -> bool:
-        options = self._options
-        return (
-            self._lines < options.max_lines - self._last_count
-            and self._bytes + size <= options.max_bytes - options.max_bytes // 10
-            and self._room.used + size <= self._room.limit
-        )
-
-    @property
-    def _last_count(self) -> int:
-        return min(_LAST_LINES, self._options.max_lines // 2)
+        """For lines that the room counts already."""
+        room = self._room
+        return self._lines < room.first_lines and self._bytes + size <= room.first_bytes and room.used <= room.max_bytes
 
     def _keep(self, line: Line) -> None:
         self._pending.append(line)
         self._lines += 1
         self._bytes += line.size
-        self._room.used += line.size
 
     def _keep_last(self, line: Line) -> None:
+        room = self._room
         self._last.append(line)
         self._last_bytes += line.size
-        self._room.used += line.size
-        while len(self._last) > 1 and (
-            len(self._last) > self._last_count
-            or self._last_bytes > self._options.max_bytes // 10
-            or self._room.used > 2 * self._room.limit
+        while self._last and (
+            len(self._last) > room.last_lines or self._last_bytes > room.last_bytes or room.used > 2 * room.max_bytes
         ):
             left_out = self._last.popleft()
             self._last_bytes -= left_out.size
-            self._room.used -= left_out.size
+            room.used -= left_out.size
             self._left_out += 1
 
     def _join_last(self) -> None:
         """The last lines follow the others, with a line that says how many are missing between them."""
         if self._left_out:
-            number = self._last[0].number - 1
+            number = self._last[0].number - 1 if self._last else self._number
+            logged_at = self._last[0].logged_at if self._last else time.monotonic()
             message = f"{self._left_out:,} {'line' if self._left_out == 1 else 'lines'} left out"
             fields = f'{{"left_out": {self._left_out}}}'
-            self._keep(Line(number, self._last[0].logged_at, "warning", None, message, fields, _LINE_BYTES))
+            self._room.used += _LINE_BYTES
+            self._keep(Line(number, logged_at, "warning", None, message, fields, _LINE_BYTES))
             self._left_out = 0
         for line in self._last:
-            self._room.used -= line.size  # counted again as one that is kept
             self._keep(line)
         self._last.clear()
         self._last_bytes = 0

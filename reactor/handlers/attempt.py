@@ -97,7 +97,9 @@ class Attempt:
                 "attempt_id": str(job.attempt_id),
                 "pipeline_id": str(job.pipeline_id),
             }
-            self._log = log.bind(**bound) if job_log is None else storing_logger(job_log, **bound)
+            self._log = log.bind(**bound)
+            if job_log is not None:
+                self._log = storing_logger(self._log, job_log, bound)
         return self._log
 
     def open_log(self) -> JobLog | None:

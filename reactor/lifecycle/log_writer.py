@@ -44,7 +44,7 @@ class LogWriter:
         self._wake = wake
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        self._room = Room()
+        self._room = Room(self.options)
         self._waiting: dict[JobLog, None] = {}
         """Logs with lines to be stored, of running attempts."""
         self._leaving: set[JobLog] = set()
@@ -66,7 +66,6 @@ class LogWriter:
             job.attempt_id,
             job.attempts,
             threshold,
-            self.options,
             self._room,
             self._on_lines,
             is_later_attempt=is_later,
@@ -208,16 +207,16 @@ async def write_logs(
         [job_log.job_id for job_log in logs],
         [job_log.attempt_id for job_log in logs],
         [job_log.attempt for job_log in logs],
-        *trimmed(logs),
+        trimmed(logs),
+        logs[0].max_attempts,
         maybe_done,
         *columns(connection, [lines for _, lines in batch]),
     )
 
 
-def trimmed(logs: Iterable[JobLog]) -> tuple[list[int] | None, int]:
-    """Jobs whose earlier attempts' lines are to be limited, and to how many attempts."""
-    later = [job_log for job_log in logs if job_log.is_later_attempt]
-    return [job_log.job_id for job_log in later] or None, later[0].max_attempts if later else 1
+def trimmed(logs: Iterable[JobLog]) -> list[int] | None:
+    """Jobs whose earlier attempts' lines are to be limited."""
+    return [job_log.job_id for job_log in logs if job_log.is_later_attempt] or None
 
 
 def columns(connection: Connection, lines_of_jobs: Sequence[Sequence[Line]]) -> tuple[list[Any] | None, ...]:

@@ -88,18 +88,19 @@ async def _settle_with_logs(connection: Connection, endings: Sequence[Ending], p
     times = Counter(ending.job_id for ending in endings)
     # Which of two attempts at a job held it, the answer does not say.
     logs = [ending.log if times[ending.job_id] == 1 else None for ending in endings]
-    lines = [job_log.take(0, is_end=True) if job_log else [] for job_log in logs]
+    lines = [job_log.take(0, is_end=True) if job_log is not None else [] for job_log in logs]
     try:
         records = await connection.fetch(
             statements.SETTLE_WITH_LOGS,
             *parameters,
-            [job_log.attempt if job_log else None for job_log in logs],
-            *trimmed(job_log for job_log in logs if job_log),
+            [job_log.attempt if job_log is not None else None for job_log in logs],
+            trimmed(job_log for job_log in logs if job_log is not None),
+            next((job_log.max_attempts for job_log in logs if job_log is not None), 1),
             *columns(connection, lines),
         )
     except BaseException:
         for job_log, taken in zip(logs, lines, strict=True):
-            if job_log and taken:
+            if job_log is not None and taken:
                 job_log.put_back()
         raise
     if records and records[0][2] is not None:
