@@ -123,8 +123,9 @@ class JobLog:
         self._number = self._lines = self._bytes = 0
         self._is_listed = self._is_closed = False
 
-    def __len__(self) -> int:
-        """The number of lines that are kept in memory."""
+    @property
+    def kept(self) -> int:
+        """The number of lines that are in memory."""
         return len(self._pending) + len(self._in_flight) + len(self._last)
 
     @property

@@ -90,7 +90,7 @@ class EndingWriter(BatchWriter[Ending]):
         """No more lines of logs than one statement should write, unless they are one attempt's."""
         lines = 0
         for size, ending in enumerate(self._waiting[:BATCH]):
-            lines += len(ending.log) if ending.log is not None else 0
+            lines += ending.log.kept if ending.log is not None else 0
             if lines > LINES_AT_ONCE and size:
                 return size
         return BATCH
