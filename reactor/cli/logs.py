@@ -50,7 +50,8 @@ def logs(job_id: int, follow: bool, attempt: int | None, step: str | None, level
     Exit codes: 0 everything was printed; 1 there is no such job; 130 stopped with Ctrl-C.
     """
     filters = LogFilters(attempt, step, level)
-    sys.exit(run_until_stopped(_print(job_id, filters, follow, as_json)) or 0)
+    printing = _print(job_id, filters, follow, as_json)
+    sys.exit(run_until_stopped(printing) if follow else asyncio.run(printing))
 
 
 async def _print(job_id: int, filters: LogFilters, follow: bool, as_json: bool) -> int:

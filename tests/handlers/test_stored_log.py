@@ -20,7 +20,7 @@ from reactor.log import get_logger
 from reactor.testing import run_until_idle
 from reactor.worker.slots import Slots, Timings
 from tests.support.claim_loops import Running
-from tests.support.jobs import Row, has_ended, has_state
+from tests.support.jobs import Row, has_state
 from tests.support.pods import Marks, StartPod
 from tests.support.until import until
 
