@@ -8,6 +8,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Any
 
@@ -106,8 +107,9 @@ class LogWriter:
         if self._timer is None:
             if threading.get_ident() == self._thread:
                 self._start_timer()
-            elif not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(self._start_timer)
+            else:
+                with suppress(RuntimeError):  # the loop has ended, and left a thread behind
+                    self._loop.call_soon_threadsafe(self._start_timer)
 
     def _start_timer(self) -> None:
         if self._timer is None:

@@ -549,6 +549,7 @@ async def test_the_log_of_a_job_is_shown_by_attempt_and_step_while_it_runs(open_
     warning = logs.locator(".log-line", has_text="in alps")
     await expect(warning.get_by_role("img", name="warning")).to_be_visible()
     await expect(warning.locator(".log-step")).to_have_text("day/alps")
+    await expect(warning.locator("time")).to_have_text(re.compile(r"^\d\d:\d\d:\d\d\.\d{3}$"))
     await site.fetch("update reactor.jobs set meta = '{\"may_end\": true}' where id = $1 returning id", job_id)
     await expect(logs.locator(".log-line").last).to_contain_text("last words")
     await expect(logs.locator(".log-line")).to_have_count(6)

@@ -178,9 +178,9 @@ export class Logs {
   #append(lines) {
     const { scrollTop, scrollHeight, clientHeight } = this.#scroll;
     const isAtEnd = scrollHeight - scrollTop - clientHeight <= AT_END_PX;
-    const isDropping = isAtEnd && this.#lines.length + lines.length > this.#maxLines;
-    if (isDropping) {
-      this.#lines = [...this.#lines, ...lines].slice(-this.#maxLines);
+    const maxLines = isAtEnd ? this.#maxLines : MAX_LOADED;
+    if (this.#lines.length + lines.length > maxLines) {
+      this.#lines = [...this.#lines, ...lines].slice(-maxLines);
       this.#hasOlder = true;
       this.#draw();
     } else {

@@ -78,7 +78,12 @@ export const clock = (ms) =>
  * @param {string} iso
  */
 export function time(iso) {
-  return new Date(iso).toLocaleTimeString("en-GB", { hour12: false, fractionalSecondDigits: 3 });
+  return new Date(iso).toLocaleTimeString("en-GB", {
+    hour: "2-digit",
+    minute: "2-digit",
+    second: "2-digit",
+    fractionalSecondDigits: 3,
+  });
 }
 
 /** @param {string | null} iso */
