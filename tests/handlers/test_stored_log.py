@@ -16,6 +16,7 @@ from reactor import Context, Fail, Job, LogOptions, Registry, Retry, Snooze, Ste
 from reactor.database.connection import Connection
 from reactor.errors import HandlerInvalid
 from reactor.handlers.stored_log import CaptureHandler
+from reactor.lifecycle.claim import claim_one
 from reactor.log import get_logger
 from reactor.testing import run_until_idle
 from reactor.worker.slots import Slots, Timings
@@ -449,13 +450,16 @@ async def test_an_attempt_captures_nothing_of_the_next_one(
     async def silent(job: Job) -> None:
         logging.getLogger("library").warning("not captured")
 
-    for _ in range(3):
-        await submit(connection, "captured")
-        await submit(connection, "silent")
-    async with running(concurrency=1):
+    async with running("none of these", concurrency=1) as loop:
+        jobs = []
+        for job_type in ("captured", "silent") * 50:
+            job = await claim_one(connection, loop.worker, (await submit(connection, job_type)).id)
+            assert job
+            jobs.append(job)
+        loop.slots.take(jobs)
         await until(lambda: connection.fetchval("select bool_and(state = 'completed') from reactor.jobs"))
     rows = await connection.fetch("select job_type, message from reactor.logs join reactor.jobs j on j.id = job_id")
-    assert [tuple(row) for row in rows] == [("captured", "captured")] * 3
+    assert [tuple(row) for row in rows] == [("captured", "captured")] * 50
 
 
 # Limits and levels

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from uuid import UUID, uuid4
 
 import pytest
@@ -28,12 +27,18 @@ def settled() -> dict[int, JobState | None]:
 
 
 @pytest.fixture
-async def writers(database: str, settled: dict[int, JobState | None]) -> AsyncIterator[Writers]:
+def batches() -> Histogram:
+    """How many ends shared each commit."""
+    return Histogram((1,))
+
+
+@pytest.fixture
+async def writers(database: str, settled: dict[int, JobState | None], batches: Histogram) -> AsyncIterator[Writers]:
     def on_settled(job_id: int, _attempt_id: UUID, state: JobState | None, _outcome: Outcome) -> None:
         settled[job_id] = state
 
     connection = ReconnectingConnection(database, "test")
-    writers = Writers(connection, on_settled, Histogram((1,)), LogOptions(max_attempts=3))
+    writers = Writers(connection, on_settled, batches, LogOptions(max_attempts=3))
     running = asyncio.create_task(writers.run())
     yield writers
     running.cancel()
@@ -91,15 +96,17 @@ async def test_a_stale_attempt_stores_nothing(
     connection: Connection, worker: Worker, writers: Writers, settled: dict[int, JobState | None]
 ) -> None:
     job = await running_job(connection, worker)
-    stale = job._replace(attempt_id=uuid4())
+    stale = Job(*(uuid4() if value == job.attempt_id else value for value in job))
     job_log = open_log(writers, stale, "stale")
     other = await running_job(connection, worker)
     open_log(writers, other, "valid")
     await until(lambda: stored(connection, other.id))
     end(writers, stale, job_log)
-    await until(lambda: job.id in settled)
-    assert settled == {job.id: None}
+    end(writers, other, open_log(writers, other, "and its last words"))  # in the same commit
+    await until(lambda: len(settled) == 2)
+    assert settled == {job.id: None, other.id: JobState.COMPLETED}
     assert await stored(connection, job.id) == []
+    assert await stored(connection, other.id) == ["valid", "and its last words"]
 
 
 async def test_a_locked_job_holds_up_no_other_ones_lines(
@@ -121,7 +128,7 @@ async def test_lines_are_stored_once_when_an_answer_is_lost(
 ) -> None:
     job = await running_job(connection, worker)
     async with link_for(database) as (link, url):
-        through = ReconnectingConnection(url, "test", prepares=True)
+        through = ReconnectingConnection(url, "writers", prepares=True)
         writers = Writers(through, lambda job_id, _a, state, _o: settled.update({job_id: state}), Histogram((1,)))
         running = asyncio.create_task(writers.run())
         job_log = open_log(writers, job, "before")
@@ -129,7 +136,9 @@ async def test_lines_are_stored_once_when_an_answer_is_lost(
         link.hold("down")
         job_log.append("info", None, "during", None)
         await until(lambda: len_is(connection, job.id, 2))
-        link.cut()
+        link.refuse()
+        gone = "select count(*) = 0 from pg_stat_activity where application_name = 'writers'"
+        await until(lambda: connection.fetchval(gone))
         link.heal()
         job_log.append("info", None, "after", None)
         end(writers, job, job_log, Failed("no"))
@@ -160,12 +169,17 @@ async def test_the_last_lines_are_committed_with_the_end(
 
 
 async def test_many_ends_with_lines_are_written_in_portions(
-    connection: Connection, worker: Worker, writers: Writers, settled: dict[int, JobState | None]
+    connection: Connection,
+    worker: Worker,
+    writers: Writers,
+    settled: dict[int, JobState | None],
+    batches: Histogram,
 ) -> None:
-    jobs = [await running_job(connection, replace(worker)) for _ in range(5)]
+    jobs = [await running_job(connection, worker) for _ in range(5)]
     for job in jobs:
         end(writers, job, open_log(writers, job, *map(str, range(600))))
     await until(lambda: len(settled) == 5)
+    assert batches.count == 5, "two of them would have more lines than one statement may have"
     for job in jobs:
         assert await stored(connection, job.id) == [str(number) for number in range(600)]
 

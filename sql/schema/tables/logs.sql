@@ -1,8 +1,8 @@
 -- What handlers log. Lines are inserted under the lock of their job's row (functions/logs.sql), so that of one job they
 -- are committed in the order of their ids, and a reader that continues after an id misses none.
 --
--- No foreign key: its check for each line would lock the job's row once more, and cost more than the insert. Triggers on
--- jobs remove the lines of deleted jobs instead. No CHECK: only the engine inserts lines.
+-- No foreign key: its check for each line would lock the job's row once more, and cost more than the insert. Triggers
+-- on jobs remove the lines of deleted jobs instead. No CHECK: only the engine inserts lines.
 create table reactor.logs (
     job_id bigint not null,
     id bigint not null generated always as identity,

@@ -1,7 +1,7 @@
 -- The lines of the job $1 between the ids $2 and $3 (both excluded), with the attempt number $5, the step $6 and one of
--- the levels $7 (NULL: any): the first $4 of them, or ($8) the last $4, in the order of their ids. In each row the job's
--- state, and the id of its newest line of any kind; a row without an id is not a line, and no row at all means that
--- there is no such job. Times as in list_jobs.sql.
+-- the levels $7 (NULL: any): the first $4 of them, or ($8) the last $4, in the order of their ids. Each row has the
+-- job's state, and the id of its newest line of any kind. A row without an id is not a line, and no row at all means
+-- that there is no such job.
 with chosen as not materialized (
     select l.* from reactor.logs l
     where l.job_id = $1::bigint and l.id > $2::bigint and l.id < $3::bigint
