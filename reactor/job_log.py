@@ -22,6 +22,9 @@ _UNSTORED_BYTES = 8_000_000
 much again."""
 
 
+_REPORT_SECONDS = 60.0
+
+
 @dataclass(frozen=True)
 class LogOptions:
     """What is stored of the logs of handlers, and how much at most."""
@@ -63,11 +66,20 @@ class Room:
         self.lock = threading.Lock()
         self.max_bytes = max_bytes
         self.used = 0
+        self._refused_at = -_REPORT_SECONDS
         self.max_attempts = options.max_attempts
         self.last_lines = min(_LAST_LINES, options.max_lines // 2)
         self.last_bytes = options.max_bytes // 10
         self.first_lines = options.max_lines - self.last_lines
         self.first_bytes = options.max_bytes - self.last_bytes
+
+    def note_refusal(self) -> bool:
+        """Lines could not be stored. Whether that is to be reported: once a minute."""
+        now = time.monotonic()
+        is_due = now - self._refused_at >= _REPORT_SECONDS
+        if is_due:
+            self._refused_at = now
+        return is_due
 
 
 class JobLog:
@@ -131,6 +143,9 @@ class JobLog:
     @property
     def max_attempts(self) -> int:
         return self._room.max_attempts
+
+    def note_refusal(self) -> bool:
+        return self._room.note_refusal()
 
     def append(self, level: str, step: str | None, message: str, fields: str | None) -> None:
         size = _LINE_BYTES + _bytes(message)

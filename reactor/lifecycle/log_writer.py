@@ -33,7 +33,6 @@ REFUSED_PAUSE_SECONDS = 5.0
 HAND_OVER_SECONDS = 1.0
 LINES_AT_ONCE = 1000
 """In one statement: ends of jobs wait for it."""
-_REPORT_SECONDS = 60.0
 
 
 class LogWriter:
@@ -54,7 +53,6 @@ class LogWriter:
         self._is_due = False
         self._writing: asyncio.Future[None] | None = None
         self._not_before = 0.0
-        self._reported_at = -_REPORT_SECONDS
 
     def open(self, job: Job, level: Level | None = None) -> JobLog | None:
         """The log of an attempt. None: nothing is to be stored."""
@@ -192,10 +190,8 @@ class LogWriter:
 
     def refuse(self, error: str) -> None:
         """Lines could not be stored. The next try is later, so that a table that is locked holds up nothing."""
-        now = time.monotonic()
-        self._not_before = now + REFUSED_PAUSE_SECONDS
-        if now - self._reported_at >= _REPORT_SECONDS:
-            self._reported_at = now
+        self._not_before = time.monotonic() + REFUSED_PAUSE_SECONDS
+        if self._room.note_refusal():
             log.warning("logs of handlers can't be stored", error=error)
 
 

@@ -103,7 +103,7 @@ async def _settle_with_logs(connection: Connection, endings: Sequence[Ending], p
             if job_log is not None and taken:
                 job_log.put_back()
         raise
-    if records and records[0][2] is not None:
+    if records and records[0][2] is not None and next(one for one in logs if one is not None).note_refusal():
         log.warning("logs of handlers can't be stored", error=records[0][2], jobs=len(endings))
     return records
 

@@ -2,16 +2,13 @@
 
 import asyncio
 import json
-import os
 import signal
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 
 import pytest
 
 from reactor.database.connection import Connection
-from tests.support.command import call
+from tests.support.command import call, started
 from tests.support.jobs import insert
 from tests.support.lines import insert_lines
 
@@ -123,20 +120,8 @@ async def test_all_pages_are_printed(database: str, connection: Connection) -> N
     assert [json.loads(line)["message"] for line in done.stdout.splitlines()] == [str(n) for n in range(1, 2501)]
 
 
-@asynccontextmanager
-async def logs(database: str, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "reactor", "logs", *arguments),
-        env={**os.environ, "REACTOR_DATABASE_URL": database},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+def logs(database: str, *arguments: str) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
+    return started(database, "logs", *arguments)
 
 
 async def test_follow_prints_new_lines_across_attempts_until_the_job_has_ended(

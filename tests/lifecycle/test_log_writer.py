@@ -192,8 +192,9 @@ async def test_many_ends_with_lines_are_written_in_portions(
         "create function public.refuse() returns trigger language plpgsql as "
         "'begin raise exception using errcode = ''disk_full''; end'; "
         "create trigger refuse before insert on reactor.logs execute function public.refuse()",
+        "drop function reactor.insert_logs",
     ],
-    ids=["gone", "refused", "full"],
+    ids=["gone", "refused", "full", "without_the_function"],
 )
 async def test_an_end_is_written_although_its_log_can_not_be(
     connection: Connection,

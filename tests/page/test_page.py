@@ -582,8 +582,8 @@ async def test_a_long_log_shows_its_end_and_older_lines_on_demand(open_tab: Any,
     await logs.get_by_role("button", name="Older lines").click()
     await expect(logs.locator(".log-line")).to_have_count(304)
     again = logs.locator(".log-line", has_text=str(text))
-    offset = "(element, { box }) => element.getBoundingClientRect().top - document.querySelector(box).getBoundingClientRect().top"
-    assert abs(await again.first.evaluate(offset, {"box": ".logs .scroll"})) < 40
+    top = "element => element.getBoundingClientRect().top - element.closest('.scroll').getBoundingClientRect().top"
+    assert abs(await again.first.evaluate(top)) < 40
 
 
 async def test_new_lines_respect_where_the_reader_has_scrolled_to(open_tab: Any, site: Site) -> None:

@@ -3,7 +3,6 @@
 
 import * as api from "./api.js";
 import { h, setText, svg } from "./dom.js";
-import { TERMINAL } from "./states.js";
 import { date, time } from "./time.js";
 
 /** @import { LogLevel, LogLine, LogPage, StoredJob } from "./types.js" */
@@ -87,7 +86,7 @@ export class Logs {
 
   /** @param {StoredJob} job */
   set(job) {
-    const version = `${job.id} ${job.attempts} ${TERMINAL.has(job.state)}`;
+    const version = `${job.id} ${job.attempts} ${job.state}`;
     if (version === this.#loadedFor) return;
     this.#loadedFor = version;
     this.#id = job.id;
@@ -131,7 +130,7 @@ export class Logs {
     if (isFirst) this.#hasOlder = page.previous !== null;
     this.#append(page.lines);
     if (page.next && !isFirst) this.#load();
-    else if (!TERMINAL.has(page.job_state)) this.#loadLater();
+    else if (page.job_state === "running") this.#loadLater();
   }
 
   #loadLater() {
