@@ -6,8 +6,6 @@ import json
 import os
 import pty
 import signal
-import sys
-from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 from uuid import UUID, uuid4
