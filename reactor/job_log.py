@@ -63,7 +63,8 @@ class Room:
     """What the logs of all attempts of a process share: their lock, their limits, and the memory that they take."""
 
     def __init__(self, options: LogOptions, max_bytes: int = _UNSTORED_BYTES) -> None:
-        self.lock = threading.Lock()
+        # Reentrant: a finalizer that the garbage collector calls may log while its thread holds the lock.
+        self.lock = threading.RLock()
         self.max_bytes = max_bytes
         self.used = 0
         self._refused_at = -_REPORT_SECONDS
@@ -198,9 +199,12 @@ class JobLog:
             self.is_later_attempt = False
 
     def put_back(self) -> None:
+        """To be taken again."""
         with self._room.lock:
             self._pending.extendleft(reversed(self._in_flight))
             self._in_flight = []
+            self._is_listed = True
+        self._on_lines(self)
 
     def close(self) -> None:
         """Nothing more is stored: the attempt has ended."""

@@ -101,6 +101,16 @@ def test_nothing_is_kept_after_the_end() -> None:
     assert (job_log.kept, room.used, messages(job_log)) == (0, 0, [])
 
 
+def test_a_line_may_be_logged_while_another_one_is() -> None:
+    """By a finalizer that the garbage collector calls."""
+    options = LogOptions()
+    room = Room(options)
+    job_log = log_with(options, room)
+    with room.lock:
+        job_log.append("info", None, "of a finalizer", None)
+    assert messages(job_log) == ["of a finalizer"]
+
+
 def test_threads_lose_no_lines() -> None:
     options = LogOptions()
     room = Room(options)

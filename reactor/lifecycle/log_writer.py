@@ -12,14 +12,11 @@ from contextlib import suppress
 from itertools import chain
 from typing import Any
 
-import asyncpg
-
 from reactor.database import statements
 from reactor.database.connection import Connection
 from reactor.database.failures import had_no_effect, summary
 from reactor.database.jsonb import ascii_only, decoded, encode
 from reactor.database.reconnecting import ReconnectingConnection
-from reactor.errors import StatementTimeout
 from reactor.job import Job
 from reactor.job_log import LEVELS, JobLog, Level, Line, LogOptions, Room
 from reactor.lifecycle.batch_writer import CAUSED_BY_ITEMS
@@ -149,7 +146,7 @@ class LogWriter:
         held: Sequence[int] = ()
         try:
             record, _ = await self._connection.retry(try_once, unless=CAUSED_BY_ITEMS)
-        except (asyncpg.PostgresError, StatementTimeout) as error:
+        except Exception as error:  # also a bug of ours: the writers have more important things to write
             self.refuse(summary(error))
         else:
             held = record["held"]
@@ -182,7 +179,6 @@ class LogWriter:
                 job_log.confirm()
             else:
                 job_log.put_back()
-                self._waiting[job_log] = None
         if self._leaving or all(job_log.job_id in held for job_log, _ in batch):
             self._is_due = bool(self._waiting)
         if self._waiting:
