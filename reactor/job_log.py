@@ -35,7 +35,7 @@ class LogOptions:
     """For each attempt, like `max_bytes`: its first lines, and its last ones."""
     max_bytes: int = 2_000_000
     max_attempts: int = 10
-    """A job keeps the lines of so many of its newest attempts."""
+    """Of a job whose lines are kept: the newest ones."""
     captures_logging: bool = False
     """Store what handlers log through the standard library's logging, too."""
 
