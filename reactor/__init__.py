@@ -13,6 +13,7 @@ from reactor.handlers.step import Step
 from reactor.handlers.steps import Summary
 from reactor.handlers.sync_context import SyncContext
 from reactor.job import Job, JobState
+from reactor.job_log import LogOptions
 from reactor.lifecycle.claim import claim_job
 from reactor.lifecycle.lease import heartbeat
 from reactor.outcome import Cancelled, Completed, Fail, Partial, Retry, Skip, Snooze
@@ -32,6 +33,7 @@ __all__ = [
     "JobOptions",
     "JobState",
     "Limit",
+    "LogOptions",
     "NewJob",
     "Partial",
     "Pipeline",

@@ -15,6 +15,7 @@ from reactor.database.listener import Listener
 from reactor.database.reconnecting import ReconnectingConnection
 from reactor.database.wakeups import NEVER, Reason, Wakeups
 from reactor.handlers.registry import Registry
+from reactor.handlers.stored_log import capture_logging
 from reactor.job import Job, JobState
 from reactor.lifecycle.claim import Again, claim_once, claim_one, inherit
 from reactor.lifecycle.lease import Worker
@@ -192,7 +193,12 @@ class ClaimLoop:
         try:
             await settling.open()
             async with self._registry.resources() as resources:
-                self._open(Slots(self.worker, self._registry, self._started, self.counts, settling, pool, resources))
+                logs = self._options.logs
+                self._open(
+                    Slots(self.worker, self._registry, self._started, self.counts, settling, pool, resources, logs)
+                )
+                if logs.captures_logging or self._registry.captures_logging:
+                    capture_logging()
                 async with asyncio.TaskGroup() as tasks:
                     helpers = [tasks.create_task(helper) for helper in self._helpers()]
                     try:

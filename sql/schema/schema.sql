@@ -3,12 +3,11 @@
 --
 -- Tables. A row in `jobs` is a job; `dependencies` are the edges of pipelines, `unresolved` what is left to do for
 -- those of ended jobs, `retries` what is left of large retries, `connecting` notes transactions that insert edges.
--- `steps` are the units of work inside a job,
--- `attempts` the attempts that ended without finishing their job. `workers` has a row per worker process with its
--- lease, `claims` a row per claim with the jobs that its worker may hold. `queues` has a row per queue that is paused
--- or limited, `limits` one per limit, `scope_locks` the rows that scopes are locked by, `freed_scopes` scopes whose
--- jobs are still to be unparked, `settings` one row of cluster-wide settings. `schedules` insert jobs, `archive` keeps
--- pruned ones, `audit` records what operators do.
+-- `steps` are the units of work inside a job, `attempts` the attempts that ended without finishing their job, `logs`
+-- what handlers log. `workers` has a row per worker process with its lease, `claims` a row per claim with the jobs that
+-- its worker may hold. `queues` has a row per queue that is paused or limited, `limits` one per limit, `scope_locks`
+-- the rows that scopes are locked by, `freed_scopes` scopes whose jobs are still to be unparked, `settings` one row of
+-- cluster-wide settings. `schedules` insert jobs, `archive` keeps pruned ones, `audit` records what operators do.
 --
 -- State machine. waiting -> pending -> running -> completed, partial, failed or cancelled. An insert makes a job
 -- pending, or waiting if its transaction also inserts dependencies (connect_dependencies). claim makes pending jobs
@@ -54,6 +53,7 @@
 \ir tables/retries.sql
 \ir tables/steps.sql
 \ir tables/attempts.sql
+\ir tables/logs.sql
 \ir tables/workers.sql
 \ir tables/queues.sql
 \ir tables/scopes.sql
@@ -82,6 +82,7 @@
 \ir functions/claim_limited.sql
 \ir functions/claim.sql
 \ir functions/settle.sql
+\ir functions/logs.sql
 \ir functions/cancel.sql
 \ir functions/retry.sql
 \ir functions/sweep.sql

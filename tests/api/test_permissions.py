@@ -46,6 +46,7 @@ NEEDS: dict[str, Permission | Open] = {
     "GET /v1/jobs": VIEW,
     "GET /v1/jobs/{job_id}": VIEW,
     "GET /v1/jobs/{job_id}/why": VIEW,
+    "GET /v1/jobs/{job_id}/logs": VIEW,
     "POST /v1/jobs/{job_id}/cancel": OPERATE,
     "POST /v1/jobs/{job_id}/retry": OPERATE,
     "POST /v1/jobs/{job_id}/recover": OPERATE,

@@ -156,6 +156,34 @@ class JobPage(ResponseBody):
     """URL of the next page; null on the last one. A page may be short or empty without being the last."""
 
 
+class LogLine(ResponseBody):
+    id: int
+    """Orders the lines of a job."""
+    at: datetime
+    attempt: int
+    attempt_id: UUID
+    number: int
+    """The position in its attempt, from 1; missing numbers were left out."""
+    level: Literal["debug", "info", "warning", "error", "critical"]
+    step: str | None
+    message: str
+    fields: dict[str, Any] | None
+    """What was logged with the message; `exception` is a traceback."""
+
+
+class LogPage(ResponseBody):
+    job_state: JobState
+    """When the lines were read: after a terminal state no more follow."""
+    lines: list[LogLine]
+    """In the order of their ids."""
+    previous: str | None
+    """URL of the lines before these; null: these are the first, or `after` was given."""
+    next: str | None
+    """URL of the lines after these; null: there are none yet."""
+    after: int
+    """The value of `after` for lines that follow later."""
+
+
 class Pipeline(ResponseBody):
     pipeline_id: UUID
     state: PipelineState

@@ -8,7 +8,8 @@ drop policy leave_out_the_id_of_a_job_or_write_default on reactor.jobs;
 drop function reactor.before_insert, reactor.complete, reactor.check_job, reactor.is_plain,
     reactor.may_write_engine_columns, reactor.waited, reactor.queued, reactor.durations;
 drop table
-    reactor.wakeups, reactor.audit, reactor.archive, reactor.schedules, reactor.claims, reactor.freed_scopes,
+    reactor.wakeups, reactor.audit, reactor.logs, reactor.archive, reactor.schedules, reactor.claims,
+    reactor.freed_scopes,
     reactor.scope_locks, reactor.limits, reactor.limit_locks, reactor.lines, reactor.arrivals, reactor.departures,
     reactor.places, reactor.rates, reactor.queues, reactor.workers, reactor.attempts, reactor.steps, reactor.unresolved,
     reactor.retry_parts, reactor.retries,
@@ -36,6 +37,7 @@ drop function
     reactor.add_retry_parts,
     reactor.sweep, reactor.expire_workers, reactor.is_in_contact, reactor.return_time, reactor.prune,
     reactor.prune_part, reactor.prune_whole, reactor.remove_jobs, reactor.last_ended, reactor.is_prunable,
+    reactor.insert_logs, reactor.write_logs, reactor.remove_logs,
     reactor.repair_waiting, reactor.create_archive_partition, reactor.after_jobs_updated, reactor.check_dependencies,
     reactor.connect_dependencies, reactor.sees_job, reactor.find_cycle, reactor.recompute_dependencies,
     reactor.resolve_ended, reactor.resolve_edges, reactor.check_lost_need, reactor.is_needed,

@@ -59,10 +59,12 @@ grant execute on function
     reactor.release_suspended, reactor.suspend_jobs, reactor.find_refused, reactor.forget_unresolved,
     reactor.add_retry_parts,
     reactor.is_in_contact, reactor.return_time, reactor.expire_workers, reactor.sweep, reactor.repair_waiting,
+    reactor.insert_logs, reactor.write_logs,
     reactor.prune, reactor.prune_part, reactor.prune_whole, reactor.remove_jobs, reactor.last_ended,
     reactor.is_prunable, reactor.create_archive_partition
     to reactor_worker;
 
+grant select, insert, delete on reactor.logs to reactor_worker;
 grant select on all tables in schema reactor to reactor_viewer;
 grant select on reactor.pipelines, reactor.workload, reactor.held_jobs, reactor.limit_rules to reactor_worker;
 grant execute on function

@@ -52,7 +52,8 @@ select
     -- A running job of which no step runs: the step that runs next, after a run that failed.
     case when j.state = 'running' and (j.step_counts ->> 'running')::int = 0 then (
         select jsonb_build_object('name', t.name, 'run', t.attempts + 1, 'max_attempts', t.max_attempts,
-            'in_seconds', greatest(0, date_part('epoch', t.run_after - clock_timestamp())), 'error', left(t.error, 2000))
+            'in_seconds', greatest(0, date_part('epoch', t.run_after - clock_timestamp())),
+            'error', left(t.error, 2000))
         from reactor.steps t where t.job_id = j.id and t.state = 'pending' and t.run_after is not null
         order by t.run_after limit 1) end as next_step,
     s.draining, coalesce(q.paused, false) as is_paused,
