@@ -658,6 +658,62 @@ async def test_a_rate_says_when_the_next_job_may_start(connection: Connection, w
     assert opens_in == pytest.approx(3600, abs=60)
 
 
+# While a claim writes the jobs that it has chosen, the time comes at which the rates allow the next one.
+_TIME_PASSES = """
+create function pg_temp.pass_time() returns trigger language plpgsql as $$
+begin
+    update reactor.rates set paid_until = clock_timestamp();
+    return null;
+end
+$$;
+create trigger pass_time after update on reactor.jobs for each row execute function pg_temp.pass_time()
+"""
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        pytest.param([{"lane": "*"}], id="of each lane"),
+        pytest.param([{}], id="of the type"),
+        pytest.param([{"queue": "narrow", "lane": "*"}, {"queue": "narrow"}], id="of the queue and its lanes"),
+    ],
+)
+async def test_a_rate_that_allows_more_while_a_claim_is_under_way_needs_no_wake_up(
+    connection: Connection, worker: Worker, limits: list[dict[str, str]]
+) -> None:
+    """Nothing else announces it. The claim has left the jobs, because the rate was used up when it looked."""
+    for columns in limits:
+        await limit(connection, **{"job_type": "work", "rate": 1, "period": timedelta(hours=1), "burst": 1} | columns)
+    await insert_many(connection, 4, lane="a", queue="narrow")
+    await connection.execute(_TIME_PASSES)
+    for _ in range(4):
+        jobs, again, opens_in = await claim_once(connection, worker, 10)
+        assert len(jobs) == 1
+        assert (again, opens_in) == (Again.LIMITED, 0)
+    assert (await claim_once(connection, worker, 10)).jobs == []
+
+
+@pytest.mark.parametrize("others", [0, 1, 5])
+@pytest.mark.parametrize("lane", [None, "a"])
+async def test_a_rate_of_another_queue_that_allows_more_while_a_claim_is_under_way_needs_no_wake_up(
+    connection: Connection, worker: Worker, others: int, lane: str | None
+) -> None:
+    """The claim has left out the queue as a whole, by an estimate."""
+    await limit(connection, queue="narrow", rate=1, period=timedelta(hours=1), burst=1)
+    for n in range(others):
+        await limit(connection, queue=f"plain {n}", max_running=9)
+    await insert_many(connection, 2, queue="narrow", lane=lane)
+    assert len(await claim(connection, worker, 10)) == 1
+    await connection.execute(_TIME_PASSES)
+    for n in range(max(1, others)):
+        await insert_many(connection, 1, queue=f"plain {n}")
+    jobs, again, opens_in = await claim_once(connection, worker, 10)
+    assert "narrow" not in {job.queue for job in jobs}
+    assert len(jobs) == max(1, others)
+    assert (again, opens_in) == (Again.LIMITED, 0)
+    assert [job.queue for job in await claim(connection, worker, 10)] == ["narrow"]
+
+
 async def test_a_producer_can_not_change_limits(connection: Connection) -> None:
     async with connection.transaction():
         await connection.execute("set local role reactor_producer")
