@@ -686,11 +686,11 @@ async def test_a_rate_that_allows_more_while_a_claim_is_under_way_needs_no_wake_
         await limit(connection, **{"job_type": "work", "rate": 1, "period": timedelta(hours=1), "burst": 1} | columns)
     await insert_many(connection, 4, lane="a", queue="narrow")
     await connection.execute(_TIME_PASSES)
-    for _ in range(4):
+    for _ in range(3):
         jobs, again, opens_in = await claim_once(connection, worker, 10)
         assert len(jobs) == 1
         assert (again, opens_in) == (Again.LIMITED, 0)
-    assert (await claim_once(connection, worker, 10)).jobs == []
+    assert len((await claim_once(connection, worker, 10)).jobs) == 1
 
 
 @pytest.mark.parametrize("others", [0, 1, 5])

@@ -75,7 +75,7 @@ begin
     end if;
 
     update reactor.lines l set opens_at = null
-    where l.opens_at <= (select clock_timestamp()) and l.opens_at < 'infinity'
+    where l.opens_at <= statement_timestamp() and l.opens_at < 'infinity'
         and (l.queue, l.job_type) in (select k.queue, k.job_type from unnest(queues, types) k (queue, job_type));
     return coalesce(opened_others, false);
 end
@@ -90,7 +90,7 @@ begin
     return exists (select from reactor.lines l
             where l.opens_at is null and l.job_type = any (types) and (wanted is null or l.queue = any (wanted)))
         or exists (select from reactor.lines l
-            where l.opens_at < 'infinity' and l.opens_at <= (select clock_timestamp())
+            where l.opens_at < 'infinity' and l.opens_at <= statement_timestamp()
                 and l.job_type = any (types) and (wanted is null or l.queue = any (wanted)))
         or exists (select from reactor.arrivals a
             where a.job_type = any (types) and (wanted is null or a.queue = any (wanted)))
@@ -128,7 +128,7 @@ begin
     order by l.opens_at limit 1;
     select array_agg(s.queue), array_agg(s.job_type), array_agg(s.lane) into rate_queues, rate_types, rate_lanes
     from reactor.rates s
-    where s.lane = '' and s.paid_until > (select clock_timestamp())
+    where s.lane = '' and s.paid_until > statement_timestamp()
         and (s.job_type = '' or s.job_type = any (types))
         and (s.queue = '' or wanted is null or s.queue = any (wanted));
     if rate_queues is not null then
