@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +26,7 @@ from reactor.worker.marks import Marks
 from reactor.worker.options import WorkerOptions
 from reactor.worker.reconcile import Claims, Reconciliation
 from reactor.worker.running_attempts import RunningAttempts
-from reactor.worker.slots import Slots
+from reactor.worker.slots import Slots, used_up
 from reactor.worker.unhandled_types import UnhandledTypes
 
 log = get_logger(__name__)
@@ -378,12 +377,11 @@ class ClaimLoop:
             self._place_at = now + pause * random.uniform(0.5, 1.5)
 
     def _note_slots(self, jobs: list[Job], free: dict[str, int]) -> None:
-        """`free`: the slots that the claim was told of. Where it used all of them, it may have left jobs."""
-        taken = Counter(job.queue for job in jobs)
-        used_up = [queue for queue, slots in free.items() if taken[queue] >= slots]
-        if used_up:
+        """`free`: the slots that the claim could use."""
+        queues = used_up(jobs, free)
+        if queues:
             now_free = self.slots.free_of_queues()
-            self._waits_for_slot = all(now_free[queue] <= 0 for queue in used_up)
+            self._waits_for_slot = all(now_free[queue] <= 0 for queue in queues)
             if not self._waits_for_slot:  # a job has ended meanwhile
                 self._opens_at = 0.0
 
