@@ -114,18 +114,6 @@ NO_RATES = Breakage(
     frozenset({"rate"}),
 )
 
-SILENT_RATES = Breakage(
-    "claims do not say when a rate allows more",
-    "next_opening",
-    """
-    create or replace function reactor.next_opening(wanted text[], types text[]) returns float8 language sql as $$
-        select null::float8
-    $$
-    """,
-    ("lanes", "limits", "rates"),
-    frozenset({"lost wake-up", "nothing happens", "stuck"}),
-)
-
 NO_DEPARTURES = Breakage(
     "the end of a job does not open the line of its lane",
     "leave_places",
@@ -161,7 +149,6 @@ BREAKAGES = (
     NO_LIMITS,
     NO_LANE_LIMITS,
     NO_RATES,
-    SILENT_RATES,
     NO_DEPARTURES,
     REFUNDED_STARTS,
 )

@@ -208,6 +208,6 @@ async def open_everything(world: World, connection: Connection, chance: random.R
             else:
                 most = None if max_running is None else max(10, max_running)
                 await _set_limit(
-                    world, connection, Key(*key), Values(most, None if rate is None else chance.choice((50, 500)))
+                    world, connection, Key(*key), Values(most, None if rate is None else chance.choice((20, 500)))
                 )
         await connection.fetchval(statements.SET_DRAINING, False)
