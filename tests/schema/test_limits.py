@@ -714,6 +714,15 @@ async def test_a_rate_of_another_queue_that_allows_more_while_a_claim_is_under_w
     assert [job.queue for job in await claim(connection, worker, 10)] == ["narrow"]
 
 
+async def test_a_rate_that_is_not_used_up_is_no_reason_to_claim_again(connection: Connection, worker: Worker) -> None:
+    await limit(connection, job_type="work", rate=1, period=timedelta(hours=1), burst=10)
+    await limit(connection, queue="full", max_running=0)
+    await insert_many(connection, 2, queue="full")
+    await insert_many(connection, 2)
+    jobs, again, opens_in = await claim_once(connection, worker, 5)
+    assert (len(jobs), again, opens_in) == (2, Again.LIMITED, None)
+
+
 @pytest.mark.parametrize("is_paused", [False, True])
 async def test_a_lane_whose_queue_may_not_run_is_no_reason_to_claim_again(
     connection: Connection, worker: Worker, is_paused: bool

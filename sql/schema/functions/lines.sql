@@ -137,7 +137,7 @@ begin
     if rate_queues is not null then
         next_at := least(next_at, (
             select min(r.opens_at) from reactor.room(rate_queues, rate_types, rate_lanes) r
-            where r.opens_at < 'infinity'));
+            where r.opens_at > statement_timestamp() and r.opens_at < 'infinity'));
     end if;
     return case when next_at is not null then greatest(0, extract(epoch from next_at - clock_timestamp())) end;
 end

@@ -1,6 +1,7 @@
 -- Moves up to $1 scheduled jobs that are due into the index of ready jobs. Returns their number, and the seconds until
--- there is more to do (NULL: nothing is scheduled). Both are as of one time: a job that becomes due meanwhile is the next
--- one. One that another transaction has locked is due again in a second: the end of that transaction may not notify.
+-- there is more to do (NULL: nothing is scheduled). Both are as of one time: a job that becomes due meanwhile is the
+-- next one. One that another transaction has locked is due again in a second: the end of that transaction may not
+-- notify.
 with due as materialized (
     select j.id from reactor.jobs j
     where j.phase = 'scheduled' and j.run_after <= statement_timestamp()
