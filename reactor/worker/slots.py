@@ -45,6 +45,12 @@ class Timings:
     """For tasks to end when the process does."""
 
 
+def used_up(jobs: Iterable[Job], free: Mapping[str, int]) -> list[str]:
+    """Queues of which a claim has as many jobs as it could use slots: it may have left others."""
+    taken = Counter(job.queue for job in jobs)
+    return [queue for queue, slots in free.items() if taken[queue] >= slots]
+
+
 class Slots:
     timings = Timings()
 
