@@ -30,6 +30,7 @@ _MODULES = {
     "resume": "operate",
     "drain": "operate",
     "limits": "limits",
+    "types": "types",
     "schedules": "schedules",
     "prune": "prune",
     "token": "token",

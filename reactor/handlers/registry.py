@@ -17,7 +17,7 @@ from reactor.handlers import builtin
 from reactor.handlers.backoff import Backoff, exponential, fixed
 from reactor.handlers.limits import Limit
 from reactor.handlers.services import Around
-from reactor.handlers.signature import arguments_of
+from reactor.handlers.signature import PayloadModel, arguments_of, payload_model
 from reactor.job import Job
 from reactor.schedules.declaration import Schedule, ScheduleOptions
 
@@ -40,6 +40,9 @@ class Handler:
     backoff: Backoff
     limits: tuple[Limit, ...]
     delivery: Delivery
+    model: type[PayloadModel] | None
+    """Of its payload."""
+    check_payload: bool
 
     @property
     def name(self) -> str:
@@ -66,6 +69,7 @@ class Registry:
         backoff: Backoff | float | timedelta | None = None,
         limit: Limit | Sequence[Limit] = (),
         delivery: Delivery = "at_least_once",
+        check_payload: bool = True,
     ) -> Callable[[Function], Function]:
         """The decorated function handles jobs of this type: an `async def`, or a `def`, which runs in a thread.
 
@@ -73,7 +77,8 @@ class Registry:
         seconds between attempts, or a function of the attempt's number and its error; the default grows from 1 s to an
         hour. `limit`: how many jobs of this type may run or start over all pods; worker processes write it to the table
         when they start, and an operator may change it there. `delivery`: "at_most_once" if the function must not be
-        called again for a job once it has started, whatever happens.
+        called again for a job once it has started, whatever happens. `check_payload`: False if the model of the payload
+        accepts more than its JSON Schema says, such as "5" for an integer; then submissions are not checked.
         """
 
         if not isinstance(job_type, str):
@@ -94,6 +99,8 @@ class Registry:
                 _DEFAULT_BACKOFF if backoff is None else backoff if callable(backoff) else fixed(backoff),
                 (limit,) if isinstance(limit, Limit) else tuple(limit),
                 delivery,
+                payload_model(function),
+                check_payload,
             )
             return function
 
@@ -150,6 +157,10 @@ class Registry:
     def job_types(self) -> dict[str, int | None]:
         """Each type, with the attempts that its handler registered."""
         return {job_type: handler.max_attempts for job_type, handler in self._handlers.items()}
+
+    @property
+    def handlers(self) -> list[Handler]:
+        return list(self._handlers.values())
 
     @property
     def limits(self) -> dict[str, tuple[Limit, ...]]:

@@ -7,7 +7,8 @@
 -- `attempts` the attempts that ended without finishing their job. `workers` has a row per worker process with its
 -- lease, `claims` a row per claim with the jobs that its worker may hold. `queues` has a row per queue that is paused
 -- or limited, `limits` one per limit, `scope_locks` the rows that scopes are locked by, `freed_scopes` scopes whose
--- jobs are still to be unparked, `settings` one row of cluster-wide settings. `schedules` insert jobs, `archive` keeps
+-- jobs are still to be unparked, `settings` one row of cluster-wide settings, `job_types` one per type
+-- that workers have handlers for. `schedules` insert jobs, `archive` keeps
 -- pruned ones, `audit` records what operators do.
 --
 -- State machine. waiting -> pending -> running -> completed, partial, failed or cancelled. An insert makes a job
@@ -55,6 +56,8 @@
 \ir tables/steps.sql
 \ir tables/attempts.sql
 \ir tables/workers.sql
+\ir views/live_workers.sql
+\ir tables/job_types.sql
 \ir tables/queues.sql
 \ir tables/scopes.sql
 \ir tables/claims.sql
@@ -66,6 +69,8 @@
 \ir tables/wakeups.sql
 \ir functions/notify.sql
 \ir functions/change_tracking.sql
+\ir functions/json_schema.sql
+\ir functions/job_types.sql
 \ir functions/insert_rules.sql
 \ir functions/dependencies.sql
 \ir functions/connect_dependencies.sql
