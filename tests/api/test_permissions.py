@@ -55,6 +55,8 @@ NEEDS: dict[str, Permission | Open] = {
     "POST /v1/pipelines/{pipeline_id}/cancel": OPERATE,
     "POST /v1/pipelines/{pipeline_id}/retry": OPERATE,
     "GET /v1/workers": VIEW,
+    "GET /v1/job-types": VIEW,
+    "GET /v1/job-types/{job_type:path}": VIEW,
     "GET /v1/queues": VIEW,
     "POST /v1/queues/{queue:path}/pause": OPERATE,
     "POST /v1/queues/{queue:path}/resume": OPERATE,

@@ -36,6 +36,7 @@ PATHS = (
     "/v1/pipelines?limit=100&q=wor",
     "/v1/pipelines/{pipeline}",
     "/v1/workers",
+    "/v1/job-types",
     "/v1/queues",
     "/v1/drain",
     "/v1/schedules",

@@ -46,6 +46,7 @@ async def test_a_job_is_accepted_with_all_fields(api: httpx.AsyncClient) -> None
     assert response.status_code == 202
     made = response.json()
     assert response.headers["location"] == f"/v1/jobs/{made['id']}"
+    assert made.pop("warnings")[0]["code"] == "no_handler"
     assert made == {"id": made["id"], "pipeline_id": pipeline, "outcome": "created"}
     job = (await api.get(response.headers["location"])).json()
     assert {name: job[name] for name in sent} == sent | {"run_after": "2999-01-31T06:00:00Z"}

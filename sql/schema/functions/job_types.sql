@@ -34,8 +34,8 @@ comment on function reactor.job_complaints is
     'What is wrong with the payload of a job of this type: an array of objects with field and message, or NULL.';
 
 -- reactor.settings.check_payloads, as a constant that is inlined where rows are inserted: they pay nothing while it is
--- false. set_check_payloads replaces this function. (A trigger that is enabled and disabled would need a lock that waits
--- for all transactions that have inserted jobs.)
+-- false. set_check_payloads replaces this function. (To enable or disable a trigger takes a lock that waits for
+-- all transactions that have inserted jobs.)
 create or replace function reactor.checks_payloads() returns boolean
 language sql immutable
 return false;
@@ -79,14 +79,15 @@ end
 $$;
 comment on function reactor.is_key_held is 'Whether an idempotency key belongs to a job within the window.';
 
--- Up to 100 complaints about the payloads of an array of jobs. A job whose idempotency key is held is not checked; of
+-- Complaints about the payloads of an array of jobs, of the first ten that have any. After five seconds the others are
+-- not checked: a hostile payload may take half a second. A job whose idempotency key is held is not checked; of
 -- jobs that are submitted as a pipeline, then none is.
 create or replace function reactor.find_complaints(jobs jsonb, as_pipeline boolean)
     returns table (place int, field text, message text)
 language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
     job record;
-    seen int := 0;
+    complaining int := 0;
 begin
     if as_pipeline and exists (
         select from jsonb_array_elements(jobs) e (spec)
@@ -107,8 +108,8 @@ begin
             select job.place, c.complaint ->> 'field', c.complaint ->> 'message'
             from jsonb_array_elements(reactor.job_complaints(job.job_type, job.payload)) c (complaint)
             where job.key is null or not reactor.is_key_held(job.job_type, job.key);
-        seen := seen + case when found then 1 else 0 end;
-        exit when seen >= 10;
+        complaining := complaining + case when found then 1 else 0 end;
+        exit when complaining >= 10 or clock_timestamp() > statement_timestamp() + interval '5 seconds';
     end loop;
 end
 $$;

@@ -11,6 +11,5 @@ comment on column reactor.settings.draining is
 comment on column reactor.settings.idempotency_window is
     'For how long after a job''s creation its idempotency_key refuses a second job.';
 comment on column reactor.settings.check_payloads is
-    'Whether inserts of jobs are refused if the payload does not fit the schema of its job type. Python and HTTP always '
-    'check.';
+    'Whether inserts are refused whose payload does not fit the schema of its job type. Python and HTTP always check.';
 insert into reactor.settings default values;
