@@ -73,6 +73,12 @@ async def test_every_get_sends_one_statement_for_one_row_and_for_fifty(
             count,
         )
         await connection.execute(
+            "insert into reactor.job_types (name, delivery, is_checked, version)"
+            " select $2 || '-' || g, 'at_least_once', true, '' from generate_series(1, $1::int) g",
+            count,
+            str(first),
+        )
+        await connection.execute(
             "insert into reactor.schedules (name, job_type, every)"
             " select $2 || '-' || g, 'work', '1 day' from generate_series(1, $1::int) g",
             count,

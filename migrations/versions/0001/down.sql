@@ -1,14 +1,15 @@
 -- Drops everything that revision 0001 created. The roles stay: they belong to the server, and other databases may use
 -- them.
-drop view reactor.live_workers, reactor.limit_rules, reactor.held_jobs, reactor.new_jobs, reactor.job_states, reactor.pipelines,
-    reactor.workload;
+drop view reactor.live_workers, reactor.limit_rules, reactor.held_jobs, reactor.new_jobs, reactor.job_states,
+    reactor.pipelines, reactor.workload;
 -- Policies and rules for new jobs refer to the table, and the table's triggers to the rules.
 drop trigger before_insert on reactor.jobs;
 drop policy leave_out_the_id_of_a_job_or_write_default on reactor.jobs;
 drop function reactor.before_insert, reactor.complete, reactor.check_job, reactor.is_plain,
     reactor.may_write_engine_columns;
 drop table
-    reactor.wakeups, reactor.audit, reactor.archive, reactor.schedules, reactor.job_types, reactor.claims, reactor.freed_scopes,
+    reactor.wakeups, reactor.job_types, reactor.audit, reactor.archive, reactor.schedules, reactor.claims,
+    reactor.freed_scopes,
     reactor.scope_locks, reactor.limits, reactor.limit_locks, reactor.lines, reactor.arrivals, reactor.departures,
     reactor.places, reactor.rates, reactor.queues, reactor.workers, reactor.attempts, reactor.steps, reactor.unresolved,
     reactor.retry_parts, reactor.retries,

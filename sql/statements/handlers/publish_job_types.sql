@@ -1,6 +1,7 @@
--- Publishes the job types that the worker $1 has handlers for ($2, an array of objects), and notes the versions of their
--- schemas in its row. Writes only rows that say something else, or that were last seen more than a minute ago. Waits for
--- no row that another transaction has locked: returns the types that it has left out, which must be published again.
+-- Publishes the job types that the worker $1 has handlers for ($2, an array of objects), and notes the versions of
+-- their schemas in its row. Writes only rows that say something else, or that were last seen more than a minute ago.
+-- Waits for no row that another transaction has locked: returns the types that it has left out, which must be published
+-- again.
 with given as materialized (
     select d.*, coalesce(md5(case when d.is_checked then d.payload_schema::text end), '') as version
     from jsonb_to_recordset($2::jsonb) d (name text, max_attempts int, timeout_seconds float8, delivery text,

@@ -113,15 +113,15 @@ begin
     end loop;
 end
 $$;
-comment on function reactor.find_complaints is 'What is wrong with the payloads of jobs that are about to be submitted.';
+comment on function reactor.find_complaints is 'What is wrong with the payloads of jobs that are to be submitted.';
 
--- As reactor.submit_many, or reactor.submit_pipeline with `as_pipeline`; in addition it checks payloads, and says of the
--- new jobs which no live worker process would run. Payloads that don't fit are an outcome and not an error: it returns
--- a row with the outcome `invalid` for each complaint, with the job's place, and inserts nothing. The transaction of the
--- caller goes on.
+-- As reactor.submit_many, or reactor.submit_pipeline with `as_pipeline`; in addition it checks payloads, and says
+-- which of the new jobs no live worker process would run. Payloads that don't fit are an outcome and not an error: it
+-- returns a row with the outcome `invalid` for each complaint, with the job's place, and inserts nothing. The
+-- transaction of the caller goes on.
 --
 -- `warning` is `no_handler` if no live worker process has a handler for the job, and `no_pod_for_queue` if those that
--- have one don't work on its queue. For a type that is not known, `known_types` has the types that are, as a JSON array.
+-- have one don't work on its queue. For a type that is not known, `known_types` has those that are, as a JSON array.
 create or replace function reactor.submit_checked(jobs jsonb, as_pipeline boolean default false)
     returns table (place int, id bigint, pipeline_id uuid, outcome text, field text, message text, warning text,
         known_types text)

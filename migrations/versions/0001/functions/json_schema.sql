@@ -14,7 +14,8 @@
 create or replace function reactor.is_of_type(value jsonb, type text) returns boolean
 language sql immutable
 return case
-    when type = 'integer' then case when jsonb_typeof(value) = 'number' then min_scale(value::numeric) = 0 else false end
+    when type = 'integer' then jsonb_typeof(value) = 'number'
+        and case when jsonb_typeof(value) = 'number' then min_scale(value::numeric) = 0 end
     when type in ('string', 'number', 'boolean', 'object', 'array', 'null') then jsonb_typeof(value) = type
     else true end;
 comment on function reactor.is_of_type is 'Whether a JSON value has a type of JSON Schema.';
@@ -102,7 +103,7 @@ begin
         when 'uuid' then
             return case when value !~ '^(urn:uuid:)?\{?[0-9a-fA-F-]{32,36}\}?$' then 'must be a UUID' end;
         when 'date', 'date-time' then
-            if value !~ '^\s*[-+]?[0-9]' then
+            if value !~ '[0-9]' then
                 return case format when 'date' then 'must be a date, as in 2026-01-31'
                     else 'must be a time, as in 2026-01-31T08:00:00Z' end;
             end if;
@@ -119,8 +120,8 @@ begin
 end
 $$;
 
--- What is wrong with a number, or NULL. A difference that a double precision number can't hold is none: the handler gets
--- such a number.
+-- What is wrong with a number, or NULL. A difference that a double precision number can't hold is none: the handler
+-- gets such a number.
 create or replace function reactor.number_complaint(value numeric, schema jsonb) returns text
 language plpgsql immutable as $$
 declare
@@ -344,8 +345,8 @@ end
 $$;
 comment on function reactor.union_complaints is 'What is wrong with a value that must have one of several forms.';
 
--- `budget` limits the work: calls of this function, or about as long for other things. It is returned, and negative when
--- it is used up.
+-- `budget` limits the work: calls of this function, or about as long for other things. It is returned, and negative
+-- when it is used up.
 create or replace function reactor.value_complaints(
     value jsonb, schema jsonb, root jsonb, path text, depth int, inout budget int, out complaints jsonb)
 language plpgsql immutable as $$
