@@ -5,7 +5,7 @@ import random
 import time
 from datetime import date, datetime
 from enum import Enum
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import jsonschema_rs
@@ -210,7 +210,7 @@ class Everything(BaseModel):
     rows: list[Row] = []
     level: Level = Level.LOW
     pair: tuple[int, str] | None = None
-    pet: Annotated[Union[Cat, Dog], Field(discriminator="kind")] | None = None
+    pet: Annotated[Cat | Dog, Field(discriminator="kind")] | None = None
     tree: Tree | None = None
     counts: dict[str, int] = {}
     choice: int | list[str] = 0

@@ -36,14 +36,16 @@ comment on function reactor.job_complaints is
 -- reactor.settings.check_payloads, as a constant that is inlined where rows are inserted: they pay nothing while it is
 -- false. set_check_payloads replaces this function. (To enable or disable a trigger takes a lock that waits for
 -- all transactions that have inserted jobs.)
+--
+-- Not immutable: plans in which its value is folded into an expression would not be made again when it changes.
 create or replace function reactor.checks_payloads() returns boolean
-language sql immutable
+language sql stable
 return false;
 
 create or replace function reactor.set_check_payloads() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    execute 'create or replace function reactor.checks_payloads() returns boolean language sql immutable return '
+    execute 'create or replace function reactor.checks_payloads() returns boolean language sql stable return '
         || case when new.check_payloads then 'true' else 'false' end;
     return null;
 end
