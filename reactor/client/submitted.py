@@ -2,14 +2,12 @@
 
 import json
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 from reactor.client.drivers import Rows
 from reactor.errors import PayloadRefused
-
-_REPEATED_NAMES = 3
+from reactor.suggestion import did_you_mean
 
 
 class SubmitWarning(NamedTuple):
@@ -52,7 +50,7 @@ def _read(row: Sequence[Any], kind: Kind, suggestions: dict[Kind, str]) -> Submi
     submitted = Submitted(job_id, pipeline_id, outcome)
     if warning is not None and outcome == "created":
         if known_types is not None:  # with the first job of its kind
-            suggestions[kind] = _suggestion(kind.job_type, json.loads(known_types))
+            suggestions[kind] = did_you_mean(kind.job_type, json.loads(known_types))
         submitted.warning = _warning(warning, kind, suggestions.get(kind, ""))
     return submitted
 
@@ -62,11 +60,6 @@ def _warning(code: Literal["no_handler", "no_pod_for_queue"], kind: Kind, sugges
     if code == "no_pod_for_queue":
         what = f"that handles {kind.job_type} works on the queue {kind.queue}"
     return SubmitWarning(code, f"No live pod {what}: the job waits for one.{suggestion}")
-
-
-def _suggestion(job_type: str, known: Sequence[str]) -> str:
-    near = get_close_matches(job_type, known, n=_REPEATED_NAMES)
-    return f" Did you mean {' or '.join(near)}?" if near else ""
 
 
 def _refused(rows: Rows, kinds: Sequence[Kind], is_single: bool) -> PayloadRefused:

@@ -3,7 +3,7 @@
 -- What is wrong with a payload by the schema of its type. It is refused only if no live version of the handler accepts
 -- it: those that were published before the newest one count while a live worker process has them.
 create or replace function reactor.job_complaints(job_type text, payload jsonb) returns jsonb
-language plpgsql stable set search_path = pg_catalog, pg_temp set jit = off as $$
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
     known record;
     complaints jsonb;
@@ -86,9 +86,10 @@ comment on function reactor.is_key_held is 'Whether an idempotency key belongs t
 -- jobs that are submitted as a pipeline, then none is.
 create or replace function reactor.find_complaints(jobs jsonb, as_pipeline boolean)
     returns table (place int, field text, message text)
-language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     job record;
+    complaints jsonb;
     complaining int := 0;
 begin
     if as_pipeline and exists (
@@ -106,11 +107,12 @@ begin
             where t.is_checked and t.payload_schema is not null)
         order by e.place
     loop
-        return query
-            select job.place, c.complaint ->> 'field', c.complaint ->> 'message'
-            from jsonb_array_elements(reactor.job_complaints(job.job_type, job.payload)) c (complaint)
-            where job.key is null or not reactor.is_key_held(job.job_type, job.key);
-        complaining := complaining + case when found then 1 else 0 end;
+        complaints := reactor.job_complaints(job.job_type, job.payload);
+        if complaints is not null and (job.key is null or not reactor.is_key_held(job.job_type, job.key)) then
+            return query select job.place, c.complaint ->> 'field', c.complaint ->> 'message'
+                from jsonb_array_elements(complaints) c (complaint);
+            complaining := complaining + 1;
+        end if;
         exit when complaining >= 10 or clock_timestamp() > statement_timestamp() + interval '5 seconds';
     end loop;
 end
@@ -127,22 +129,36 @@ comment on function reactor.find_complaints is 'What is wrong with the payloads 
 create or replace function reactor.submit_checked(jobs jsonb, as_pipeline boolean default false)
     returns table (place int, id bigint, pipeline_id uuid, outcome text, field text, message text, warning text,
         known_types text)
-language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
     has_schema boolean;
     is_handled boolean;
 begin
-    select coalesce(bool_or(t.is_checked and t.payload_schema is not null), false),
-        bool_and(exists (
-            select from reactor.live_workers w
-            where k.job_type = any (w.job_types) and (w.queues is null or k.queue = any (w.queues))))
-    into has_schema, is_handled
-    from (
-        select distinct e.spec ->> 'job_type' as job_type, coalesce(e.spec ->> 'queue', 'default') as queue
-        from jsonb_array_elements(jobs) e (spec)) k
-    left join reactor.job_types t on t.name = k.job_type;
-    if has_schema then
+    if jsonb_array_length(jobs) = 1 then
+        -- The same, without an aggregate.
+        select
+            (select t.is_checked and t.payload_schema is not null from reactor.job_types t
+                where t.name = jobs #>> '{0,job_type}'),
+            exists (
+                select from reactor.live_workers w
+                where jobs #>> '{0,job_type}' = any (w.job_types)
+                    and (w.queues is null or coalesce(jobs #>> '{0,queue}', 'default') = any (w.queues)))
+        into has_schema, is_handled;
+    else
+        select bool_or(t.is_checked and t.payload_schema is not null),
+            bool_and(exists (
+                select from reactor.live_workers w
+                where k.job_type = any (w.job_types) and (w.queues is null or k.queue = any (w.queues))))
+        into has_schema, is_handled
+        from (
+            select distinct e.spec ->> 'job_type' as job_type, coalesce(e.spec ->> 'queue', 'default') as queue
+            from jsonb_array_elements(jobs) e (spec)) k
+        left join reactor.job_types t on t.name = k.job_type;
+    end if;
+    if has_schema and (jsonb_array_length(jobs) > 1
+        or reactor.job_complaints(jobs #>> '{0,job_type}', coalesce(jobs #> '{0,payload}', '{}')) is not null)
+    then
         return query select c.place, null::bigint, null::uuid, 'invalid', c.field, c.message, null, null
             from reactor.find_complaints(jobs, as_pipeline) c;
         if found then
