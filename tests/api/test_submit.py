@@ -266,7 +266,7 @@ async def test_a_payload_that_does_not_fit_its_type_is_refused_and_the_field_nam
     assert await connection.fetchval("select count(*) from reactor.jobs") == 0
 
 
-async def test_a_repeated_idempotency_key_is_answered_before_the_payload_is_checked(
+async def test_a_repeated_request_returns_its_job_although_its_payload_fits_no_more(
     api: httpx.AsyncClient, connection: Connection
 ) -> None:
     sent = {"job_type": "work", "idempotency_key": "k"}

@@ -140,7 +140,8 @@ async def know_type(connection: Connection) -> None:
     """A live worker has published `csv_ingest`."""
     await register_worker(connection, Worker("pod-7", {"csv_ingest": None}), 600)
     await connection.execute(
-        "insert into reactor.job_types (name, delivery, is_checked, version, payload_schema, description, timeout_seconds)"
+        "insert into reactor.job_types"
+        " (name, delivery, is_checked, version, payload_schema, description, timeout_seconds)"
         " values ('csv_ingest', 'at_least_once', true, 'v', $1, 'Reads a file.', 90)",
         '{"type": "object", "properties": {"file": {"type": "string"}, "rows": {}}, "required": ["file"]}',
     )

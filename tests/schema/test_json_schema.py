@@ -3,6 +3,7 @@
 import json
 import random
 import time
+from collections.abc import Sequence
 from datetime import date, datetime
 from enum import Enum
 from typing import Annotated, Any, Literal
@@ -28,7 +29,7 @@ COMPLAINTS = """select array(
     from unnest($1::jsonb[], $2::jsonb[]) with ordinality c (p, s, n) order by n)"""
 
 
-async def complaints_of(connection: Connection, cases: list[tuple[Any, JsonSchema]]) -> list[list[dict[str, str]]]:
+async def complaints_of(connection: Connection, cases: Sequence[tuple[Any, JsonSchema]]) -> list[list[dict[str, str]]]:
     payloads, schemas = [json.dumps(payload) for payload, _ in cases], [json.dumps(schema) for _, schema in cases]
     return [json.loads(each) for each in await connection.fetchval(COMPLAINTS, payloads, schemas)]
 
@@ -307,10 +308,10 @@ async def test_no_text_that_pydantic_reads_is_refused_because_of_its_format(conn
     )
     texts = list(seeds)
     for _ in range(3000):
-        text = list(chance.choice(seeds))
+        characters = list(chance.choice(seeds))
         for _ in range(chance.randint(1, 3)):
-            text[chance.randrange(len(text))] = chance.choice("0123456789-:TZ+. e_abf")
-        texts.append("".join(text))
+            characters[chance.randrange(len(characters))] = chance.choice("0123456789-:TZ+. e_abf")
+        texts.append("".join(characters))
     adapter: TypeAdapter[Any] = TypeAdapter(kind)
     schema = adapter.json_schema()
     for text, found in zip(texts, await complaints_of(connection, [(text, schema) for text in texts]), strict=True):
