@@ -9,6 +9,7 @@ import asyncpg
 import pytest
 
 from reactor.database import statements
+from reactor.database.assets import folder
 from reactor.database.connection import Connection, connect
 from reactor.lifecycle.lease import Worker, register_worker, retire_worker
 
@@ -100,6 +101,8 @@ async def test_a_type_without_a_schema_or_with_an_opt_out_takes_any_payload(conn
     await start(connection, definition("plain"), definition("loose", YEAR, is_checked=False))
     rows = await submit(connection, job({"x": 1}, "plain"), job({"x": 1}, "loose"), job({"x": 1}, "unknown"))
     assert [row["outcome"] for row in rows] == ["created"] * 3
+    await connection.execute("update reactor.settings set check_payloads = true")
+    await connection.execute("insert into reactor.jobs (job_type) values ('plain'), ('loose'), ('unknown')")
 
 
 async def test_new_jobs_that_no_live_worker_would_run_are_marked(connection: Connection) -> None:
@@ -211,19 +214,22 @@ async def test_publishing_waits_for_no_row_that_another_transaction_has_locked(
 async def test_twenty_workers_publish_two_versions_at_once_without_a_deadlock(
     connection: Connection, database: str
 ) -> None:
-    names = [f"type-{number}" for number in range(30)]
+    names = [f"type-{number}" for number in range(600)]
+    together = asyncio.Barrier(20)
 
     async def begin(number: int) -> None:
         async with connect(database, name="worker") as own:
             definitions = [definition(name, (YEAR, TEXT)[number % 2]) for name in names]
             worker = Worker("pod", dict.fromkeys(names))
             await register_worker(own, worker, 600)
+            await own.fetch(statements.PUBLISH_JOB_TYPES, UUID(int=0), "[]")  # prepares it
+            await together.wait()
             while await publish(own, worker, *(definitions if number % 3 else definitions[::-1])):
                 await asyncio.sleep(0.01)
 
     async with asyncio.timeout(60):
         await asyncio.gather(*(begin(number) for number in range(20)))
-    assert await connection.fetchval("select count(*) from reactor.job_types") == 30
+    assert await connection.fetchval("select count(*) from reactor.job_types") == 600
     assert (await submit(connection, job({"year": 1}, "type-7"), job({"year": "x"}, "type-7")))[0][
         "outcome"
     ] == "created"
@@ -275,6 +281,14 @@ async def test_inserts_are_checked_while_the_setting_is_on(
         await connection.execute("update reactor.settings set check_payloads = false")
         await insert.fetch('{"year": "x"}')
     assert await stored(connection) == 4
+
+
+async def test_the_setting_survives_a_later_revision_that_runs_its_functions_again(connection: Connection) -> None:
+    await start(connection, definition("calc", YEAR))
+    await connection.execute("update reactor.settings set check_payloads = true")
+    await connection.execute((folder("sql") / "schema" / "functions" / "job_types.sql").read_text())
+    with pytest.raises(asyncpg.CheckViolationError):
+        await connection.execute("insert into reactor.jobs (job_type) values ('calc')")
 
 
 async def test_a_rollback_of_the_setting_undoes_it(connection: Connection) -> None:

@@ -37,10 +37,15 @@ comment on function reactor.job_complaints is
 -- false. set_check_payloads replaces this function. (To enable or disable a trigger takes a lock that waits for
 -- all transactions that have inserted jobs.)
 --
--- Not immutable: plans in which its value is folded into an expression would not be made again when it changes.
-create or replace function reactor.checks_payloads() returns boolean
-language sql stable
-return false;
+-- Not immutable: plans in which its value is folded into an expression would not be made again when it changes. And not
+-- replaced when this file is run again.
+do $$
+begin
+    if to_regprocedure('reactor.checks_payloads()') is null then
+        create function reactor.checks_payloads() returns boolean language sql stable return false;
+    end if;
+end
+$$;
 
 create or replace function reactor.set_check_payloads() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -91,6 +96,7 @@ declare
     job record;
     complaints jsonb;
     complaining int := 0;
+    started_at constant timestamptz := clock_timestamp();
 begin
     if as_pipeline and exists (
         select from jsonb_array_elements(jobs) e (spec)
@@ -101,7 +107,7 @@ begin
     end if;
     for job in
         select e.place::int as place, e.spec ->> 'job_type' as job_type, e.spec ->> 'idempotency_key' as key,
-            case when jsonb_typeof(e.spec -> 'payload') = 'object' then e.spec -> 'payload' else '{}' end as payload
+            coalesce(nullif(e.spec -> 'payload', 'null'), '{}') as payload
         from jsonb_array_elements(jobs) with ordinality e (spec, place)
         where e.spec ->> 'job_type' in (select t.name from reactor.job_types t
             where t.is_checked and t.payload_schema is not null)
@@ -113,7 +119,7 @@ begin
                 from jsonb_array_elements(complaints) c (complaint);
             complaining := complaining + 1;
         end if;
-        exit when complaining >= 10 or clock_timestamp() > statement_timestamp() + interval '5 seconds';
+        exit when complaining >= 10 or clock_timestamp() > started_at + interval '5 seconds';
     end loop;
 end
 $$;
@@ -157,7 +163,8 @@ begin
         left join reactor.job_types t on t.name = k.job_type;
     end if;
     if has_schema and (jsonb_array_length(jobs) > 1
-        or reactor.job_complaints(jobs #>> '{0,job_type}', coalesce(jobs #> '{0,payload}', '{}')) is not null)
+        or reactor.job_complaints(jobs #>> '{0,job_type}', coalesce(nullif(jobs #> '{0,payload}', 'null'), '{}'))
+            is not null)
     then
         return query select c.place, null::bigint, null::uuid, 'invalid', c.field, c.message, null, null
             from reactor.find_complaints(jobs, as_pipeline) c;
