@@ -283,6 +283,20 @@ async def test_inserts_are_checked_while_the_setting_is_on(
     assert await stored(connection) == 4
 
 
+async def test_an_insert_evaluates_nothing_of_the_check_while_the_setting_is_off(connection: Connection) -> None:
+    """The setting is a constant of the plan, which is left out of the condition that recognises most rows."""
+    names = await connection.fetchval("select proargnames from pg_proc where proname = 'is_plain'")
+    call = f"explain verbose select reactor.is_plain({', '.join(f'j.{name}' for name in names)}) from reactor.jobs j"
+
+    async def condition() -> str:
+        [found] = [row[0] for row in await connection.fetch(call) if "Output:" in row[0]]
+        return str(found)
+
+    assert "THEN ((num_nonnulls(" in await condition()
+    await connection.execute("update reactor.settings set check_payloads = true")
+    assert "THEN false" in await condition()
+
+
 async def test_the_setting_survives_a_later_revision_that_runs_its_functions_again(connection: Connection) -> None:
     await start(connection, definition("calc", YEAR))
     await connection.execute("update reactor.settings set check_payloads = true")
