@@ -162,14 +162,17 @@ begin
             from jsonb_array_elements(jobs) e (spec)) k
         left join reactor.job_types t on t.name = k.job_type;
     end if;
-    if has_schema and (jsonb_array_length(jobs) > 1
-        or reactor.job_complaints(jobs #>> '{0,job_type}', coalesce(nullif(jobs #> '{0,payload}', 'null'), '{}'))
-            is not null)
-    then
-        return query select c.place, null::bigint, null::uuid, 'invalid', c.field, c.message, null, null
-            from reactor.find_complaints(jobs, as_pipeline) c;
-        if found then
-            return;
+    -- Conditions of their own: every transaction compiles what it reaches.
+    if has_schema then
+        if jsonb_array_length(jobs) > 1
+            or reactor.job_complaints(jobs #>> '{0,job_type}', coalesce(nullif(jobs #> '{0,payload}', 'null'), '{}'))
+                is not null
+        then
+            return query select c.place, null::bigint, null::uuid, 'invalid', c.field, c.message, null, null
+                from reactor.find_complaints(jobs, as_pipeline) c;
+            if found then
+                return;
+            end if;
         end if;
     end if;
     if is_handled and as_pipeline then
