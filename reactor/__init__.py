@@ -2,7 +2,8 @@
 
 from reactor.children import Child
 from reactor.client.pipeline import Pipeline, SubmittedPipeline
-from reactor.client.submit import JobOptions, NewJob, Submitted, submit, submit_many
+from reactor.client.submit import JobOptions, NewJob, submit, submit_many
+from reactor.client.submitted import Submitted
 from reactor.client.wait import Finished, wait
 from reactor.errors import ReactorError
 from reactor.handlers.backoff import exponential, fixed

@@ -31,6 +31,7 @@ _MODULES = {
     "resume": "operate",
     "drain": "operate",
     "limits": "limits",
+    "types": "types",
     "schedules": "schedules",
     "prune": "prune",
     "token": "token",

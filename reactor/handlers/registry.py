@@ -17,7 +17,7 @@ from reactor.handlers import builtin
 from reactor.handlers.backoff import Backoff, exponential, fixed
 from reactor.handlers.limits import Limit
 from reactor.handlers.services import Around
-from reactor.handlers.signature import arguments_of
+from reactor.handlers.signature import PayloadModel, arguments_of, payload_model
 from reactor.job import Job
 from reactor.job_log import LEVELS, Level
 from reactor.schedules.declaration import Schedule, ScheduleOptions
@@ -43,6 +43,9 @@ class Handler:
     delivery: Delivery
     log_level: Level | None
     captures_logging: bool | None
+    model: type[PayloadModel] | None
+    """Of its payload."""
+    check_payload: bool
 
     @property
     def name(self) -> str:
@@ -71,6 +74,7 @@ class Registry:
         delivery: Delivery = "at_least_once",
         log_level: Level | None = None,
         captures_logging: bool | None = None,
+        check_payload: bool = True,
     ) -> Callable[[Function], Function]:
         """The decorated function handles jobs of this type: an `async def`, or a `def`, which runs in a thread.
 
@@ -80,7 +84,8 @@ class Registry:
         when they start, and an operator may change it there. `delivery`: "at_most_once" if the function must not be
         called again for a job once it has started, whatever happens. `log_level`: the lowest level of what is stored of
         its log, or "off". `captures_logging`: also store what it logs through the standard library's logging. Settings
-        of the pod have the defaults of these two.
+        of the pod have the defaults of these two. `check_payload`: False if the model of the payload accepts more than
+        its JSON Schema says, such as "5" for an integer; then submissions are not checked.
         """
 
         if not isinstance(job_type, str):
@@ -106,6 +111,8 @@ class Registry:
                 delivery,
                 log_level,
                 captures_logging,
+                payload_model(function),
+                check_payload,
             )
             return function
 
@@ -167,6 +174,10 @@ class Registry:
     def captures_logging(self) -> bool:
         """Some handler asks for it."""
         return any(handler.captures_logging for handler in self._handlers.values())
+
+    @property
+    def handlers(self) -> list[Handler]:
+        return list(self._handlers.values())
 
     @property
     def limits(self) -> dict[str, tuple[Limit, ...]]:

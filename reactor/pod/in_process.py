@@ -18,6 +18,7 @@ from reactor.database.reconnecting import ReconnectingConnection
 from reactor.database.revision import check_revision, check_writable
 from reactor.errors import AppInvalid, SettingsInvalid
 from reactor.handlers import registry as registries
+from reactor.handlers.job_types import publish_job_types
 from reactor.handlers.limits import declare_limits
 from reactor.handlers.registry import Registry
 from reactor.job import JobState
@@ -168,6 +169,7 @@ class Reactor:
     async def _register(self, connection: Connection) -> ClaimLoop:
         worker = Worker(self._pod, self._registry.job_types, self._queues, self._concurrency, slots=self._queue_slots)
         await register_worker(connection, worker, self._lease_seconds)
+        await publish_job_types(connection, worker.id, self._registry)
         return ClaimLoop(self._options, self._registry, worker, self._running_attempts)
 
     def _summary(self, worker_id: UUID) -> str | None:

@@ -45,7 +45,8 @@ async def submit_job(request: Request) -> Response:
     location = url_of(request, f"/v1/jobs/{submitted.id}")
     if other:
         return json_response(content | {"job": other}, 200, location=location)
-    return json_response(content, 202, location=location)
+    warnings = [submitted.warning._asdict()] if submitted.warning else []
+    return json_response(content | {"warnings": warnings}, 202, location=location)
 
 
 async def find_jobs(request: Request) -> Response:

@@ -224,10 +224,18 @@ class FullPipeline(ResponseBody):
     steps: list[PipelineStep]
 
 
+class SubmitWarning(ResponseBody):
+    code: Literal["no_handler", "no_pod_for_queue"]
+    """no_handler: no live pod has a handler for the job type; no_pod_for_queue: none that has works on the queue."""
+    message: str
+
+
 class CreatedJob(ResponseBody):
     id: int
     pipeline_id: UUID
     outcome: Literal["created"]
+    warnings: list[SubmitWarning]
+    """Why the job would wait, although it was created."""
 
 
 class ExistingJob(ResponseBody):
@@ -242,6 +250,8 @@ class CreatedPipeline(ResponseBody):
     outcome: Literal["created"]
     jobs: dict[str, int]
     """Ids by name; jobs without a name are numbered from #1."""
+    warnings: list[SubmitWarning]
+    """Why some of the jobs would wait, although they were created: one for each job type and queue."""
 
 
 class ExistingPipeline(ResponseBody):
@@ -294,6 +304,35 @@ class Worker(ResponseBody):
 
 class WorkerList(ResponseBody):
     workers: list[Worker]
+
+
+class JobType(ResponseBody):
+    name: str
+    description: str | None
+    """The first line of the handler's docstring."""
+    queue: str | None
+    """The queue that its pods work on, if it is a single one."""
+    max_attempts: int | None
+    """The handler's default; null: 3."""
+    timeout_seconds: float | None
+    """The handler's default; null: no timeout."""
+    delivery: Literal["at_least_once", "at_most_once"]
+    """The handler's default."""
+    payload_schema: Any
+    """JSON Schema of the payload; null: the handler has no model."""
+    is_checked: bool
+    """Payloads are checked by the schema when jobs are submitted."""
+    published_at: datetime
+    last_seen_at: datetime
+    """When a live pod last had a handler for it."""
+    pods: list[str]
+    """Live pods that have a handler for it."""
+    queues: list[str] | None
+    """The queues that these work on; null: all."""
+
+
+class JobTypeList(ResponseBody):
+    job_types: list[JobType]
 
 
 class ListedQueue(ResponseBody):

@@ -49,6 +49,9 @@ create or replace trigger after_write after insert or update or delete on reacto
 create or replace trigger after_write after update on reactor.settings
     for each statement execute function reactor.after_settings_changed();
 
+create or replace trigger set_check_payloads after insert or update of check_payloads on reactor.settings
+    for each row execute function reactor.set_check_payloads();
+
 -- functions/limits.sql
 create or replace trigger before_change
     before update of queue, job_type, lane, max_running, rate, period, burst on reactor.limits

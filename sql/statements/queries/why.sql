@@ -86,7 +86,11 @@ select
             where o.phase = 'ready' and o.lane is null and o.queue = j.queue and o.job_type = j.job_type
                 and (o.priority, o.id) < (j.priority, j.id)
             limit 10000) o) end as ahead,
-    l.pods, l.with_handler, l.with_queue, l.with_both, l.capacity, l.held, l.silent
+    l.pods, l.with_handler, l.with_queue, l.with_both, l.capacity, l.held, l.silent,
+    extract(epoch from clock_timestamp() - t.last_seen_at)::float8 as type_unseen_seconds,
+    -- Read only where the type may be misspelt.
+    case when l.with_handler = 0 and t.name is null and j.state in ('waiting', 'pending')
+        then array(select k.name from reactor.job_types k limit 500) end as known_types
 from asked j
 cross join reactor.settings s
 left join reactor.jobs b on b.id = j.broken_by
@@ -94,6 +98,7 @@ left join reactor.workers w on w.id = j.worker_id
 left join reactor.jobs h on h.scope = j.scope and h.holds_scope and j.state in ('waiting', 'pending')
 left join reactor.workers hw on hw.id = h.worker_id
 left join reactor.queues q on q.name = j.queue
+left join reactor.job_types t on t.name = j.job_type
 cross join lateral (
     select count(distinct l.pod)::int as pods,
         count(distinct l.pod) filter (where l.has_handler)::int as with_handler,
