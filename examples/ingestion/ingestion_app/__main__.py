@@ -20,7 +20,7 @@ import httpx
 from reactor import ReactorError
 from reactor.embedded import start_embedded
 
-from ingestion_app.client import Mismatch
+from ingestion_app.client import Client, Mismatch
 from ingestion_app.scenario import Scenario
 from ingestion_app.system import System, SystemFailed, running
 
@@ -47,9 +47,9 @@ def verify(system: System) -> None:
 def unused_year(system: System) -> int:
     """In a database that is kept, each run has a year of its own."""
     year = datetime.now(UTC).year
-    with system.client("vera") as client:
-        while client.get("/api/reports", params={"year": year}).raise_for_status().json():
-            year += 1
+    client = Client(system.client("vera"))
+    while client.get("/api/reports", year=year):
+        year += 1
     return year
 
 

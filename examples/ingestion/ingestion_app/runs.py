@@ -4,7 +4,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-Name = Annotated[str, Field(min_length=1, max_length=60)]
+# Without control characters: PostgreSQL stores no NUL.
+Name = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Year = Annotated[int, Field(ge=1990, le=2200)]
 
 

@@ -50,7 +50,7 @@ class System:
     def client(self, name: str | None = "anna") -> httpx.Client:
         """A client of the front end, with the token of this name."""
         headers = {"Authorization": f"Bearer {self.tokens[name]}"} if name else {}
-        return httpx.Client(base_url=self.address, headers=headers, timeout=30)
+        return self._exits.enter_context(httpx.Client(base_url=self.address, headers=headers, timeout=30))
 
     def migrate(self) -> None:
         for command in (["reactor", "migrate"], ["alembic", "upgrade", "head"]):
@@ -71,9 +71,9 @@ class System:
         for name in names:
             self._environment["REACTOR_POD_ID"] = name
             self.pods[name] = self._start(name, "reactor", "worker", "--app", "ingestion_app.handlers")
-        with self.client() as client:
-            for name in names:
-                self._wait(name, partial(is_alive, client, name))
+        client = self.client()
+        for name in names:
+            self._wait(name, partial(is_alive, client, name))
 
     def kill(self, pod: str) -> None:
         """As a power failure does: the pod has no time to release its jobs."""
