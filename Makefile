@@ -133,7 +133,7 @@ else
 endif
 
 screenshots: venv
-	@$(IN) -m tests.page.screenshots
+	@PYTHONPATH=examples/ingestion $(IN) -m tests.page.screenshots
 
 format: venv format-page
 	@$(IN) -m ruff check --quiet --fix-only --select I .

@@ -24,16 +24,16 @@ async def types_of(session: AsyncSession, module: str) -> list[str]:
 
 
 async def store_factors(session: AsyncSession, run: ModuleRun, rows: Iterable[FactorRow]) -> int:
-    """New and changed factors are stale. Returns how many there are."""
+    """New and changed factors are stale. Returns how many there are. Of two rows about one factor, the last counts."""
     insert = upsert(Factor)
     statement = insert.on_conflict_do_update(
         index_elements=[Factor.data_entry_type, Factor.year, Factor.activity],
         set_={"kg_per_unit": insert.excluded.kg_per_unit, "is_stale": True},
         where=Factor.kg_per_unit != insert.excluded.kg_per_unit,
     )
-    # In the order in which `calculate` locks them.
-    ordered = sorted(rows, key=lambda row: (row.data_entry_type, row.activity))
-    values = [row.model_dump() | {"year": run.year, "is_stale": True} for row in ordered]
+    last = {(row.data_entry_type, row.activity): row for row in rows}
+    # Sorted as `calculate` locks them, so that the two don't deadlock.
+    values = [row.model_dump() | {"year": run.year, "is_stale": True} for _, row in sorted(last.items())]
     return len((await session.scalars(statement.returning(Factor.id), values)).all())
 
 
@@ -57,12 +57,13 @@ async def stale_types(session: AsyncSession, run: ModuleRun) -> list[str]:
 async def calculate(session: AsyncSession, run: TypeRun) -> dict[str, int | str]:
     """All emissions of a type. Its factors are not stale any more."""
     of_type = and_(Factor.data_entry_type == run.data_entry_type, Factor.year == run.year)
-    # The factors stay as they are until the commit, and the entries exist until then.
-    await session.execute(select(Factor.id).where(of_type).order_by(Factor.activity).with_for_update())
+    # Until the commit, these factors stay as they are, and the entries are not deleted.
+    locked = select(Factor.id).where(of_type).order_by(Factor.activity.collate("C")).with_for_update()
+    factors = (await session.scalars(locked)).all()
     products = (
         select(DataEntry.id, Factor.id, DataEntry.quantity * Factor.kg_per_unit)
         .join(Factor, FACTOR_OF_ENTRY)
-        .where(of_type)
+        .where(Factor.id.in_(factors))
         .order_by(DataEntry.id)
         .with_for_update(read=True, key_share=True, of=DataEntry)
     )
@@ -72,7 +73,7 @@ async def calculate(session: AsyncSession, run: TypeRun) -> dict[str, int | str]
         set_={"factor_id": statement.excluded.factor_id, "kg": statement.excluded.kg},
     )
     calculated = (await session.scalars(statement.returning(Emission.data_entry_id))).all()
-    await session.execute(update(Factor).where(of_type).values(is_stale=False))
+    await session.execute(update(Factor).where(Factor.id.in_(factors)).values(is_stale=False))
     without_factor = (
         select(func.count())
         .select_from(DataEntry)
