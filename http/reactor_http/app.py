@@ -1,4 +1,4 @@
-"""Builds the ASGI application: routes, middleware and error handlers. Checks tokens for an application that mounts it."""
+"""Builds the ASGI application: routes, middleware and error handlers."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -96,7 +96,7 @@ def authorize(mounted: Starlette, request: Request, permission: Literal["view", 
     try:
         if is_foreign_write(request.method, request.headers, mounted.state.reactor.settings.origins):
             raise forbidden(request.headers.getlist("origin"))
-        return authorize_caller(Request(request.scope | {"app": mounted}), Permission(permission))
+        return authorize_caller(Request({**request.scope, "app": mounted}), Permission(permission))
     except Problem as problem:
         detail = " ".join(filter(None, (problem.body["detail"], problem.body.get("remedy"))))
         raise HTTPException(problem.status, detail, problem.headers) from None

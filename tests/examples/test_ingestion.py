@@ -118,7 +118,7 @@ async def test_the_totals_of_all_reports_follow_from_entries_and_factors(
 
 
 async def test_one_run_of_a_combination_is_current_and_no_two_run_at_the_same_time(connection: Connection) -> None:
-    """P1, P2: the current run is the one that was claimed last."""
+    """P1, P2, P9: the current run is the one that was claimed last."""
     current = await connection.fetch(
         """
         select scope, count(*) filter (where is_current) as current,
@@ -199,6 +199,42 @@ async def test_a_row_without_a_type_is_left_alone_by_the_example(connection: Con
     row = await connection.fetchrow("select state, attempts, locked_by from reactor.jobs where id = $1", adopted)
     assert row is not None
     assert tuple(row) == ("pending", 0, None)
+
+
+async def test_a_pipeline_of_the_example_lists_its_jobs_in_the_order_of_their_ids(
+    system: System, connection: Connection
+) -> None:
+    """D11"""
+    largest = await connection.fetchrow(
+        "select pipeline_id, array_agg(id order by id) ids from reactor.jobs group by 1 order by count(*) desc limit 1"
+    )
+    assert largest is not None
+    client = Client(system.client("vera"))
+    for _ in range(2):
+        found = client.get(f"/reactor/v1/pipelines/{largest['pipeline_id']}")
+        assert [job["id"] for job in found["jobs"]] == largest["ids"]
+
+
+async def test_statistics_of_a_week_count_the_runs_of_the_example(system: System, connection: Connection) -> None:
+    """D12: by type and state, with durations, and the import that ran again."""
+    jobs = "select state, count(*) from reactor.jobs where job_type = $1 group by 1"
+    found = Client(system.client("vera")).get("/reactor/v1/stats", days=7)["types"]
+    for job_type in ("api_ingest", "module_emission_recalc", "unit_sync"):
+        expected = {row["state"]: row["count"] for row in await connection.fetch(jobs, job_type)}
+        assert {row["state"]: row["count"] for row in found if row["job_type"] == job_type} == expected
+    [imports] = [row for row in found if row["job_type"] == "api_ingest"]
+    assert imports["retried"] == 1
+    # From its first start: the lease of the killed pod is a part of it.
+    assert imports["average_seconds"] > 2
+
+
+async def test_of_two_rows_about_one_factor_the_last_counts(system: System) -> None:
+    content = b"data_entry_type,activity,kg_per_unit\ncar,petrol,1\ncar,petrol,2\n"
+    client = Client(system.client())
+    query: dict[str, Any] = {"module": "travel", "year": 2041}
+    response = client.http.post("/api/factors", params=query, files={"file": ("twice.csv", content)})
+    job = client.finished(accepted(response))
+    assert (job["state"], job["attempts"], job["children"]) == ("completed", 1, 2)
 
 
 async def test_stale_factors_are_listed_by_type_and_id(system: System, url: str) -> None:
@@ -295,7 +331,7 @@ async def test_a_combination_has_a_scope_of_its_own() -> None:
 async def test_revisions_of_the_example_match_its_models_and_ignore_the_schema_of_reactor(
     system: System, url: str
 ) -> None:
-    """P10: autogenerate finds nothing to change, although the database has the tables of both."""
+    """P10, D15: autogenerate finds nothing to change, although the database has the tables of both."""
     done = await asyncio.to_thread(alembic, url, "check")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "No new upgrade operations" in done.stdout

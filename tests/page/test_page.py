@@ -980,8 +980,7 @@ async def test_a_job_between_two_attempts_is_not_shown_as_running(open_tab: Any,
 
 
 async def test_a_step_that_runs_again_shows_which_run_is_next_and_when(open_tab: Any, site: Site) -> None:
-    """J4, J15: a step that waits for its next run, with the error of the last one, and one that is named and not planned
-    yet."""
+    """J4, J15: a step that waits for its next run, with the error of the last one; another is named and not planned."""
     payload = {"days": ["monday"], "models": ["a", "b"], "broken": ["monday/a"], "runs": 3}
     pipeline = await site.submit([NewJob(job_type="simulate.year", payload=payload, steps=["tuesday/a"])])
     job = await site.fetch("select id from reactor.jobs where pipeline_id = $1::text::uuid", pipeline)

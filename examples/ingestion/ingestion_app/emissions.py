@@ -95,7 +95,7 @@ async def withdraw_report(session: AsyncSession, run: ModuleRun) -> None:
 
 
 async def aggregate(session: AsyncSession, run: ModuleRun) -> Decimal | None:
-    """The total, unless another run has changed the module meanwhile, whose own aggregation follows."""
+    """The total, unless a type is stale: another run has changed it, and that run's own aggregation follows."""
     await session.execute(upsert(Report).values(module=run.module, year=run.year).on_conflict_do_nothing())
     report = await session.get_one(Report, (run.module, run.year), with_for_update=True)
     report.total_kg = None if await stale_types(session, run) else await session.scalar(sum_of_emissions(run))

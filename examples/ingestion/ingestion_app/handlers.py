@@ -60,7 +60,9 @@ async def factor_ingest(run: FactorsUpload, job: Job, ctx: Context) -> Completed
         await keep_rejected(session, job, rows)
         if await emissions.store_factors(session, run, rows.valid):
             await emissions.withdraw_report(session, run)
-            await recalculate(run, ctx, await emissions.stale_types(session, run))
+            types = await emissions.stale_types(session, run)
+            await recalculate(run, ctx, types)
+            await ctx.meta(stale_types=types)
         return ended(rows)
 
 
@@ -90,7 +92,7 @@ async def aggregation(run: ModuleRun, ctx: Context) -> Completed:
     async with ctx.session() as session:
         total = await emissions.aggregate(session, run)
     if total is None:
-        return Completed({"calculated": calculated}, "left to another run, which changes the module now")
+        return Completed({"calculated": calculated}, "not written: a type is stale, and its own run is not done")
     return Completed({"calculated": calculated, "total_kg": str(total)}, f"{total:.3f} kg")
 
 
