@@ -26,7 +26,7 @@ SHORT ?=
 # The tests start hundreds of processes. Each of them would compile everything that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv run test check check-page example-ingestion clients chaos stress bench screenshots format format-page migration lock clean
+.PHONY: help venv run test check check-page example-ingestion clients chaos stress bench coverage screenshots format format-page migration lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -40,6 +40,7 @@ help:
 	@echo 'make stress   run everything that the SQL core does at once, and check it against a model (SECONDS=60 SEED=7 PG=15)'
 	@echo 'make bench    measure inserts, claims, drains, streams, slow links and growing costs, and write docs/costs.md'
 	@echo '              (about 25 minutes; SHORT=1: only try that they run)'
+	@echo 'make coverage   write docs/coverage.md: what the four systems can do, and the tests that prove it'
 	@echo 'make screenshots   create docs/images from a real run (needs Chromium)'
 	@echo 'make format   fix formatting and import order'
 	@echo 'make migration NAME=add_x   create a revision from the changes in sql/schema (without NAME: rewrite 0001)'
@@ -131,6 +132,9 @@ else
 	@$(IN) bench/core.py --durable --only lone
 	@$(IN) bench/costs.py --full --write
 endif
+
+coverage: venv
+	@$(IN) -m tests.support.coverage
 
 screenshots: venv
 	@PYTHONPATH=examples/ingestion $(IN) -m tests.page.screenshots

@@ -2,7 +2,8 @@
 
 from reactor.children import Child
 from reactor.client.pipeline import Pipeline, SubmittedPipeline
-from reactor.client.submit import JobOptions, NewJob, Submitted, submit, submit_many
+from reactor.client.submit import JobOptions, NewJob, submit, submit_many
+from reactor.client.submitted import Submitted
 from reactor.client.wait import Finished, wait
 from reactor.errors import ReactorError
 from reactor.handlers.backoff import exponential, fixed
@@ -13,6 +14,7 @@ from reactor.handlers.step import Step
 from reactor.handlers.steps import Summary
 from reactor.handlers.sync_context import SyncContext
 from reactor.job import Job, JobState
+from reactor.job_log import LogOptions
 from reactor.lifecycle.claim import claim_job
 from reactor.lifecycle.lease import heartbeat
 from reactor.outcome import Cancelled, Completed, Fail, Partial, Retry, Skip, Snooze
@@ -32,6 +34,7 @@ __all__ = [
     "JobOptions",
     "JobState",
     "Limit",
+    "LogOptions",
     "NewJob",
     "Partial",
     "Pipeline",

@@ -16,6 +16,7 @@ from reactor.database.url import address
 from reactor.embedded.locate import Location
 from reactor.errors import DatabaseReadOnly, DatabaseUnreachable, EncodingUnsupported, ReactorError, ServerUnsupported
 from reactor.settings import unknown_settings
+from reactor.suggestion import did_you_mean
 
 
 class Level(StrEnum):
@@ -30,6 +31,9 @@ class Finding:
     level: Level
     message: str
     remedy: str = ""
+
+
+_MAX_UNHANDLED_TYPES = 100
 
 
 @dataclass(frozen=True)
@@ -54,13 +58,16 @@ async def diagnose(
         async with connect(location.url, name="reactor doctor", prepares=False) as connection:
             facts, skew_seconds = await _server_facts(connection)
             yield _server(location, facts)
-            yield await _schema(connection)
+            schema = await _schema(connection)
+            yield schema
             yield _privileges(facts)
             yield _clock(skew_seconds, limits)
             yield _pooler(location, connection, facts)
             yield await _notifications(location, limits)
             async for finding in _vacuum(connection, facts, limits):
                 yield finding
+            if schema.level is Level.OK:
+                yield await _handlers(connection)
     except (DatabaseUnreachable, ServerUnsupported) as error:
         yield Finding("server", Level.PROBLEM, error.message, error.remedy)
 
@@ -217,3 +224,22 @@ async def _vacuum(connection: Connection, facts: asyncpg.Record, limits: Limits)
     if not holders:
         minutes = limits.old_transaction_seconds / 60
         yield Finding("vacuum", Level.OK, f"not held back by any transaction older than {minutes:.0f} min.")
+
+
+async def _handlers(connection: Connection) -> Finding:
+    try:
+        unhandled = await connection.fetch(statements.UNHANDLED_TYPES, _MAX_UNHANDLED_TYPES)
+        known = {record["name"] for record in await connection.fetch(statements.LIST_JOB_TYPES, None)}
+    except asyncpg.InsufficientPrivilegeError as error:
+        return Finding("handlers", Level.WARNING, f"can't be read: {error}.", "Grant the user one of reactor's roles.")
+    if not unhandled:
+        return Finding("handlers", Level.OK, "a live pod can run every job that is ready.")
+    listed = ", ".join(f"{job_type} in the queue {queue}" for queue, job_type in unhandled[:3])
+    more = f" and {len(unhandled) - 3} more" if len(unhandled) > 3 else ""
+    hint = "".join(did_you_mean(job_type, known) for _, job_type in unhandled[:3] if job_type not in known)
+    return Finding(
+        "handlers",
+        Level.WARNING,
+        f"no live pod can run the ready jobs of these types: {listed}{more}.{hint}",
+        "Start a pod that has the handlers and works on the queues; `reactor types` lists what pods have.",
+    )

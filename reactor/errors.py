@@ -120,6 +120,30 @@ class JobInvalid(ReactorError):
         super().__init__(f"The job can't be submitted: {why}.", remedy)
 
 
+class PayloadRefused(JobInvalid):
+    """The payload does not fit the schema of its job type. Nothing was created, and the transaction can go on."""
+
+    def __init__(self, job_type: str, errors: Sequence[tuple[str, str]]) -> None:
+        """`errors`: fields, such as payload.rows[3].year, and what is wrong with each."""
+        listed = "; ".join(f"{field} {message}" for field, message in errors[:3])
+        more = f"; and {len(errors) - 3} more" if len(errors) > 3 else ""
+        super().__init__(
+            f"{listed}{more}, by the schema of {job_type}",
+            f"Change the payload: `reactor types {job_type}` shows the schema. If the handler accepts such payloads, "
+            "register it with check_payload=False.",
+        )
+        self.job_type = job_type
+        self.errors = tuple(errors)
+
+
+class JobTypeUnknown(ReactorError):
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"No pod has published the job type {name}.", "`reactor types` lists the types that are known."
+        )
+        self.name = name
+
+
 class Draining(ReactorError):
     def __init__(self) -> None:
         super().__init__(

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from reactor.children import Children
+from reactor.job_log import JobLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,8 @@ class Ending(NamedTuple):
     """The chained jobs, which are created together with the outcome."""
     maybe_written: bool = False
     """An earlier try may have been committed, although no answer came."""
+    log: JobLog | None = None
+    """What the handler logged and is not stored yet: written together with the outcome."""
 
 
 def keeps_data(outcome: Outcome) -> bool:

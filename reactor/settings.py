@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from reactor.errors import SettingsInvalid
+from reactor.job_log import Level, LogOptions
 
 PREFIX = "REACTOR_"
 
@@ -114,10 +115,31 @@ class Settings(BaseModel):
     max_streams_per_token: int = Field(
         500, ge=1, le=1_000_000, description="maximum number of open streams per token name"
     )
+    job_log_level: Level = Field("info", description="lowest level that is stored of what handlers log; off = nothing")
+    job_log_max_lines: int = Field(
+        10_000, ge=1, le=1_000_000, description="lines that are stored of each attempt: its first and its last ones"
+    )
+    job_log_max_bytes: int = Field(2_000_000, ge=1, le=100_000_000, description="bytes that are stored of them")
+    job_log_max_attempts: int = Field(
+        10, ge=1, le=1000, description="attempts of a job whose lines are kept: the newest ones"
+    )
+    job_log_captures_logging: bool = Field(
+        False, description="also store what handlers log through the standard library's logging"
+    )
     embedded_dir: Path | None = Field(None, description="data folder of the embedded PostgreSQL")
     embedded_version: int = Field(
         18, description="major version of the embedded PostgreSQL: 16, 18, or one installed on this machine"
     )
+
+    @property
+    def logs(self) -> LogOptions:
+        return LogOptions(
+            self.job_log_level,
+            self.job_log_max_lines,
+            self.job_log_max_bytes,
+            self.job_log_max_attempts,
+            self.job_log_captures_logging,
+        )
 
     @model_validator(mode="after")
     def _lease_survives_a_lost_heartbeat(self) -> Self:

@@ -29,7 +29,23 @@ async def findings(
 async def test_a_healthy_database_has_no_problems(database: str) -> None:
     found = await findings(database)
     assert {finding.level for finding in found.values()} == {Level.OK}, found
-    assert set(found) == {"server", "schema", "privileges", "clock", "pooler", "notifications", "vacuum"}
+    assert set(found) == {"server", "schema", "privileges", "clock", "pooler", "notifications", "vacuum", "handlers"}
+
+
+async def test_ready_jobs_that_no_live_pod_can_run_are_a_warning(database: str, connection: Connection) -> None:
+    """F13"""
+    await connection.execute(
+        "insert into reactor.job_types (name, delivery, is_checked, version) values ('csv_ingest', 'x', true, '')"
+    )
+    await connection.execute(
+        "insert into reactor.jobs (job_type, queue) values ('csv_ingst', 'a'), ('csv_ingest', 'b')"
+    )
+    found = (await findings(database))["handlers"]
+    assert found.level is Level.WARNING
+    assert found.message == (
+        "no live pod can run the ready jobs of these types: csv_ingst in the queue a, csv_ingest in the queue b. "
+        "Did you mean csv_ingest?"
+    )
 
 
 async def test_a_missing_schema_is_a_problem(server: str) -> None:

@@ -23,6 +23,7 @@ _MODULES = {
     "watch": "watch",
     "jobs": "jobs",
     "why": "jobs",
+    "logs": "logs",
     "cancel": "operate",
     "retry": "operate",
     "recover": "operate",
@@ -30,6 +31,7 @@ _MODULES = {
     "resume": "operate",
     "drain": "operate",
     "limits": "limits",
+    "types": "types",
     "schedules": "schedules",
     "prune": "prune",
     "token": "token",
@@ -74,6 +76,7 @@ def cli(log_level: str) -> None:
       reactor watch 17    follow the pipeline of job 17
       reactor jobs        list jobs
       reactor why 17      explain why job 17 is not running
+      reactor logs 17     print what its handler logged
 
     Settings are REACTOR_* environment variables; flags override them.
 

@@ -24,8 +24,9 @@ _LABELS = {
 def doctor(as_json: bool) -> None:
     """Diagnose the setup and suggest fixes.
 
-    Checks the settings, the server and its version, the schema, privileges, the clock, poolers, notifications, and
-    transactions that hold back vacuum. Exits with 1 if there is a problem, and with 0 if there are only warnings.
+    Checks the settings, the server and its version, the schema, privileges, the clock, poolers, notifications,
+    transactions that hold back vacuum, and ready jobs that no live pod has a handler for. Exits with 1 if there is a
+    problem, and with 0 if there are only warnings.
     """
     findings = anyio.run(_diagnose, as_json)
     if as_json:

@@ -58,6 +58,11 @@ def print_json(value: Any) -> None:
         click.echo(json.dumps(value, default=_json_value))
 
 
+def encode_json(value: Any) -> str:
+    """On one line, in ASCII."""
+    return json.dumps(value, default=_json_value)
+
+
 class ProgressReporter:
     """Prints a line to standard error, at most every `interval_seconds`."""
 

@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from reactor.cli.options import json_option, meta_option
-from reactor.cli.output import print_json
+from reactor.cli.output import print_json, printable
 from reactor.cli.session import current_operator, run_connected
-from reactor.client.submit import Submitted
 from reactor.client.submit import submit as submit_job
+from reactor.client.submitted import Submitted
 from reactor.database import statements
 from reactor.database.connection import Connection
 from reactor.duration import parse_duration
@@ -120,7 +120,8 @@ def submit(run_after: datetime | None, delay: float | None, as_json: bool, **opt
       reactor submit recalc --scope year=2026 --exclusive
 
     Prints the job's id, its pipeline, and the outcome: created, existing (the job that has the same key) or busy (the
-    job that holds the exclusive scope; exits with 1).
+    job that holds the exclusive scope; exits with 1). Warns if no live pod runs such jobs. Refuses a payload that does
+    not fit the schema of a known type (`reactor types`).
     """
     if run_after is not None and delay is not None:
         raise click.UsageError("--run-after and --delay can't be combined.")
@@ -138,10 +139,12 @@ def submit(run_after: datetime | None, delay: float | None, as_json: bool, **opt
 
     job = run_connected(send)
     if as_json:
-        print_json(job._asdict())
+        print_json(job._asdict() | {"warning": job.warning and job.warning._asdict()})
     elif job.outcome == "busy":
         click.echo(f"busy: job {job.id} (pipeline {job.pipeline_id}) holds the scope. Nothing was submitted.", err=True)
         click.echo(f"`reactor why {job.id}` shows its status.", err=True)
     else:
         click.echo(f"job {job.id}  pipeline {job.pipeline_id}  {job.outcome}")
+        if job.warning:
+            click.echo(f"warning: {printable(job.warning.message)}", err=True)
     sys.exit(job.outcome == "busy")

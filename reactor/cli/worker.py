@@ -171,6 +171,7 @@ def pod_options(
         once=once,
         max_jobs=max_jobs,
         prepares=not pooled,
+        logs=settings.logs,
     )
     return PodOptions(
         app=app,

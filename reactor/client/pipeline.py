@@ -6,7 +6,8 @@ from typing import Any, Literal, Unpack, overload
 from uuid import UUID
 
 from reactor.client.drivers import AsyncConnection, Rows, SyncConnection, fetch
-from reactor.client.submit import JobOptions, NewJob, Submitted, arguments_of, encode_arguments, new_job
+from reactor.client.submit import JobOptions, NewJob, arguments_of, encode_arguments, kinds_of, new_job
+from reactor.client.submitted import Submitted, SubmitWarning, read_submitted
 from reactor.database import statements
 from reactor.errors import JobInvalid
 
@@ -29,6 +30,8 @@ class SubmittedPipeline:
     outcome: Literal["created", "existing", "busy"]
     in_the_way: Submitted | None = None
     """existing: the holder of an idempotency key; busy: the job that holds an exclusive scope."""
+    warnings: Sequence[SubmitWarning] = ()
+    """That no live pod runs some of the jobs: one for each job type and queue."""
 
 
 class Pipeline:
@@ -74,12 +77,15 @@ class Pipeline:
     def submit(
         self, connection: "SyncConnection | AsyncConnection"
     ) -> SubmittedPipeline | Coroutine[Any, Any, SubmittedPipeline]:
-        """Creates all of its jobs or none, in the caller's transaction. Await it if the connection is asynchronous."""
+        """Creates all of its jobs or none, in the caller's transaction. Await it if the connection is asynchronous.
+
+        Raises PayloadRefused if a payload does not fit the schema of a known type; the transaction can go on.
+        """
         rows = fetch(connection, statements.SUBMIT_PIPELINE, encode_pipeline(self))
-        return self._later(rows) if isinstance(rows, Awaitable) else submitted_pipeline(rows)
+        return self._later(rows) if isinstance(rows, Awaitable) else submitted_pipeline(rows, self)
 
     async def _later(self, rows: Awaitable[Rows]) -> SubmittedPipeline:
-        return submitted_pipeline(await rows)
+        return submitted_pipeline(await rows, self)
 
     def _need(self, one: Node | int, needs: str) -> dict[str, Any]:
         if isinstance(one, int):
@@ -104,9 +110,10 @@ def encode_pipeline(pipeline: Pipeline) -> str:
     )
 
 
-def submitted_pipeline(rows: Rows) -> SubmittedPipeline:
-    jobs = [Submitted(*row[1:]) for row in rows]
+def submitted_pipeline(rows: Rows, pipeline: Pipeline) -> SubmittedPipeline:
+    jobs = read_submitted(rows, kinds_of(pipeline._jobs))
     for job in jobs:
         if job.outcome != "created":
             return SubmittedPipeline(job.pipeline_id, [], job.outcome, job)
-    return SubmittedPipeline(jobs[0].pipeline_id, [job.id for job in jobs], "created")
+    warnings = dict.fromkeys(job.warning for job in jobs if job.warning)
+    return SubmittedPipeline(jobs[0].pipeline_id, [job.id for job in jobs], "created", warnings=tuple(warnings))

@@ -1,12 +1,14 @@
 """Submits jobs in the caller's transaction."""
 
+from collections import Counter
 from collections.abc import Awaitable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, Literal, NamedTuple, TypedDict, Unpack, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 from uuid import UUID
 
 from reactor.client.drivers import AsyncConnection, Rows, SyncConnection, fetch
+from reactor.client.submitted import Kind, Submitted, read_submitted
 from reactor.database import statements
 from reactor.database.jsonb import encode
 from reactor.errors import JobInvalid
@@ -61,15 +63,6 @@ class JobOptions(TypedDict, total=False):
     steps: Sequence[str]
 
 
-class Submitted(NamedTuple):
-    """The job that `submit` created, or the one that kept it from doing so."""
-
-    id: int
-    pipeline_id: UUID
-    outcome: Literal["created", "existing", "busy"]
-    """`existing`: the id is the holder of the idempotency key; `busy`: the job that holds the exclusive scope."""
-
-
 # Coroutine rather than Awaitable: mypy and pyright report a coroutine that is not awaited, by default.
 @overload
 def submit(
@@ -85,9 +78,13 @@ def submit(
     payload: Mapping[str, Any] | None = None,
     **options: Unpack[JobOptions],
 ) -> Submitted | Coroutine[Any, Any, Submitted]:
-    """Creates one job in the caller's transaction. Await it if the connection is asynchronous."""
-    rows = fetch(connection, statements.SUBMIT, encode_jobs([new_job(job_type, payload, options)]))
-    return _first_later(rows) if isinstance(rows, Awaitable) else _submitted(rows)[0]
+    """Creates one job in the caller's transaction. Await it if the connection is asynchronous.
+
+    Raises PayloadRefused if the payload does not fit the schema of a known type; the transaction can go on.
+    """
+    job = new_job(job_type, payload, options)
+    rows = fetch(connection, statements.SUBMIT, encode_jobs([job]))
+    return _first_later(rows, job) if isinstance(rows, Awaitable) else first_submitted(rows, job)
 
 
 @overload
@@ -99,10 +96,11 @@ def submit_many(
 ) -> list[Submitted] | Coroutine[Any, Any, list[Submitted]]:
     """Creates many jobs in one statement, all or none, and returns them in their order.
 
-    Await it if the connection is asynchronous.
+    Await it if the connection is asynchronous. Raises PayloadRefused as `submit` does.
     """
-    rows = fetch(connection, statements.SUBMIT, encode_jobs(jobs))
-    return _all_later(rows) if isinstance(rows, Awaitable) else _submitted(rows)
+    given = list(jobs)
+    rows = fetch(connection, statements.SUBMIT, encode_jobs(given))
+    return _all_later(rows, given) if isinstance(rows, Awaitable) else read_submitted(rows, kinds_of(given))
 
 
 def new_job(job_type: str, payload: Mapping[str, Any] | None, options: Mapping[str, Any]) -> NewJob:
@@ -113,16 +111,20 @@ def new_job(job_type: str, payload: Mapping[str, Any] | None, options: Mapping[s
         raise JobInvalid(str(error).removeprefix("NewJob.__init__() "), f"The fields of a job are: {known}.") from None
 
 
-async def _first_later(rows: Awaitable[Rows]) -> Submitted:
-    return _submitted(await rows)[0]
+async def _first_later(rows: Awaitable[Rows], job: NewJob) -> Submitted:
+    return first_submitted(await rows, job)
 
 
-async def _all_later(rows: Awaitable[Rows]) -> list[Submitted]:
-    return _submitted(await rows)
+async def _all_later(rows: Awaitable[Rows], jobs: Sequence[NewJob]) -> list[Submitted]:
+    return read_submitted(await rows, kinds_of(jobs))
 
 
-def _submitted(rows: Rows) -> list[Submitted]:
-    return [Submitted(*row) for row in rows]
+def first_submitted(rows: Rows, job: NewJob) -> Submitted:
+    return read_submitted(rows, kinds_of([job]), is_single=True)[0]
+
+
+def kinds_of(jobs: Iterable[NewJob]) -> list[Kind]:
+    return [Kind(job.job_type, job.queue) for job in jobs]
 
 
 def encode_jobs(jobs: Iterable[NewJob]) -> str:
@@ -158,6 +160,6 @@ def _step_names(names: Sequence[str]) -> list[str]:
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
         raise JobInvalid("steps is not a list of texts", 'Name each step, such as steps=["2026-01-16", "2026-01-17"].')
     if len(set(names)) < len(names):
-        twice = next(name for place, name in enumerate(names) if name in names[:place])
+        [(twice, _)] = Counter(names).most_common(1)
         raise JobInvalid(f"the step {twice[:100]!r} is named twice", "Give each step of a job a name of its own.")
     return list(names)

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 
 import asyncpg
 
+from reactor.client.drivers import Rows
 from reactor.client.pipeline import Pipeline, SubmittedPipeline, encode_pipeline, new_jobs, submitted_pipeline
-from reactor.client.submit import NewJob, Submitted, encode_jobs
+from reactor.client.submit import NewJob, encode_jobs, first_submitted
+from reactor.client.submitted import Submitted
 from reactor.database import statements
 from reactor.database.connection import Connection
 from reactor.database.transact import transact
@@ -14,21 +16,23 @@ from reactor.errors import Draining
 
 async def submit_unless_draining(connection: Connection, job: NewJob) -> Submitted:
     """Raises Draining. A job that already exists by its key is returned, so that a repeated request still succeeds."""
-    encoded = encode_jobs([job])
-    rows = await transact(connection, lambda: connection.fetch(statements.SUBMIT_UNLESS_DRAINING, encoded))
-    if rows[0]["draining"]:
-        return await _existing(connection, [job])
-    return Submitted(*rows[0][1:])
+    rows = await _submit(connection, encode_jobs([job]), as_pipeline=False)
+    return await _existing(connection, [job]) if rows is None else first_submitted(rows, job)
 
 
 async def submit_pipeline_unless_draining(connection: Connection, pipeline: Pipeline) -> SubmittedPipeline:
     """The same for a pipeline; all of its jobs are submitted or none."""
-    encoded = encode_pipeline(pipeline)
-    rows = await transact(connection, lambda: connection.fetch(statements.SUBMIT_PIPELINE_UNLESS_DRAINING, encoded))
-    if rows[0]["draining"]:
+    rows = await _submit(connection, encode_pipeline(pipeline), as_pipeline=True)
+    if rows is None:
         holder = await _existing(connection, new_jobs(pipeline))
         return SubmittedPipeline(holder.pipeline_id, [], holder.outcome, holder)
-    return submitted_pipeline([row[1:] for row in rows])
+    return submitted_pipeline(rows, pipeline)
+
+
+async def _submit(connection: Connection, encoded: str, *, as_pipeline: bool) -> Rows | None:
+    """None: draining is on."""
+    rows = await transact(connection, lambda: connection.fetch(statements.SUBMIT_UNLESS_DRAINING, encoded, as_pipeline))
+    return None if rows[0]["draining"] else [row[1:] for row in rows]
 
 
 async def _existing(connection: Connection, jobs: Sequence[NewJob]) -> Submitted:

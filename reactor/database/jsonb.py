@@ -6,15 +6,19 @@ from typing import Any
 
 # An escape that is not itself escaped: the text backslash-u0000 is fine, the character NUL is not.
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+# Made once: json.dumps makes an encoder for each value, which takes longer than to encode a short one.
+_encode = json.JSONEncoder(allow_nan=False).encode
 _SURROGATE = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
 
 
 def encode(value: Any) -> str:
     """Raises ValueError, with a reason, for a value that jsonb would refuse: here it is known which value it was."""
     try:
-        encoded = json.dumps(value, allow_nan=False)
+        encoded = _encode(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(str(error)) from error
+    if "\\u" not in encoded:
+        return encoded
     if _NUL.search(encoded):
         raise ValueError("a text in it contains the character NUL")
     if _SURROGATE.search(encoded):
@@ -27,6 +31,8 @@ def encode(value: Any) -> str:
 
 def storable(text: str) -> str:
     """Replaces what PostgreSQL's text type can't store."""
+    if text.isascii() and "\0" not in text:
+        return text
     return text.replace("\0", "\ufffd").encode(errors="replace").decode()
 
 

@@ -11,10 +11,12 @@ from reactor.database.jsonb import encode, storable
 from reactor.handlers.services import Services
 from reactor.handlers.step import current_step
 from reactor.handlers.step_log import StepLog
+from reactor.handlers.stored_log import storing_logger
 from reactor.handlers.transaction import Pool
 from reactor.handlers.unit_of_work import UnitOfWork
 from reactor.handlers.upstream import Upstream, upstream
 from reactor.job import Job, JobState
+from reactor.job_log import JobLog, Level
 from reactor.lifecycle.progress_writer import find_meta
 from reactor.lifecycle.settle import releases, settled
 from reactor.lifecycle.steps import Progress
@@ -56,6 +58,8 @@ class Attempt:
         "_reports_fraction",
         "is_lost",
         "job",
+        "job_log",
+        "log_level",
         "phase",
         "reports_message",
         "services",
@@ -64,9 +68,13 @@ class Attempt:
         "work",
     )
 
-    def __init__(self, job: Job, services: Services) -> None:
+    def __init__(self, job: Job, services: Services, log_level: Level | None = None) -> None:
         self.job = job
         self.services = services
+        self.log_level = log_level
+        """The lowest that is stored; None: as for all handlers."""
+        self.job_log: JobLog | None = None
+        """None until the handler logs something, or if nothing is to be stored."""
         self.phase: Phase = READY
         self.stop_because: Stop | None = None
         self.is_lost = False
@@ -83,13 +91,22 @@ class Attempt:
     @property
     def log(self) -> Logger:
         if self._log is None:
-            self._log = log.bind(
-                job_id=self.job.id,
-                job_type=self.job.job_type,
-                attempt_id=str(self.job.attempt_id),
-                pipeline_id=str(self.job.pipeline_id),
-            )
+            job, job_log = self.job, self.open_log()
+            bound = {
+                "job_id": job.id,
+                "job_type": job.job_type,
+                "attempt_id": str(job.attempt_id),
+                "pipeline_id": str(job.pipeline_id),
+            }
+            self._log = log.bind(**bound)
+            if job_log is not None:
+                self._log = storing_logger(self._log, job_log, bound)
         return self._log
+
+    def open_log(self) -> JobLog | None:
+        if self.job_log is None:
+            self.job_log = self.services.writers.logs.open(self.job, self.log_level)
+        return self.job_log
 
     @property
     def unit_of_work(self) -> UnitOfWork:
@@ -116,7 +133,8 @@ class Attempt:
 
     def repeat(self) -> "Attempt":
         """For calling the handler once more: nothing that the first call did, or left behind, reaches the second."""
-        attempt = Attempt(self.job, self.services)
+        attempt = Attempt(self.job, self.services, self.log_level)
+        attempt.job_log = self.job_log
         attempt.stop_because = self.stop_because
         attempt.is_lost = self.is_lost
         self.phase = ENDED

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from reactor.handlers.attempt import Attempt
 from reactor.handlers.step import Step
 
-_CHECK_SECONDS = 0.25
+_CHECK_SECONDS = 1.0
 
 
 class DueSteps:

@@ -14,7 +14,7 @@ from reactor.lifecycle.batch_writer import LOCKED_PAUSE_SECONDS, LONE_LOCK_WAIT_
 from reactor.lifecycle.steps import Planned, StepState, Stored, plan_steps
 from reactor.outcome import Fail, Retry, Skip, Snooze, in_seconds
 
-_CHECK_SECONDS = 0.25
+_CHECK_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 10 * 365 * 86400.0
 
 

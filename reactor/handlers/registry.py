@@ -17,8 +17,9 @@ from reactor.handlers import builtin
 from reactor.handlers.backoff import Backoff, exponential, fixed
 from reactor.handlers.limits import Limit
 from reactor.handlers.services import Around
-from reactor.handlers.signature import arguments_of
+from reactor.handlers.signature import PayloadModel, arguments_of, payload_model
 from reactor.job import Job
+from reactor.job_log import LEVELS, Level
 from reactor.schedules.declaration import Schedule, ScheduleOptions
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -40,6 +41,11 @@ class Handler:
     backoff: Backoff
     limits: tuple[Limit, ...]
     delivery: Delivery
+    log_level: Level | None
+    captures_logging: bool | None
+    model: type[PayloadModel] | None
+    """Of its payload."""
+    check_payload: bool
 
     @property
     def name(self) -> str:
@@ -66,6 +72,9 @@ class Registry:
         backoff: Backoff | float | timedelta | None = None,
         limit: Limit | Sequence[Limit] = (),
         delivery: Delivery = "at_least_once",
+        log_level: Level | None = None,
+        captures_logging: bool | None = None,
+        check_payload: bool = True,
     ) -> Callable[[Function], Function]:
         """The decorated function handles jobs of this type: an `async def`, or a `def`, which runs in a thread.
 
@@ -73,7 +82,10 @@ class Registry:
         seconds between attempts, or a function of the attempt's number and its error; the default grows from 1 s to an
         hour. `limit`: how many jobs of this type may run or start over all pods; worker processes write it to the table
         when they start, and an operator may change it there. `delivery`: "at_most_once" if the function must not be
-        called again for a job once it has started, whatever happens.
+        called again for a job once it has started, whatever happens. `log_level`: the lowest level of what is stored of
+        its log, or "off". `captures_logging`: also store what it logs through the standard library's logging. Settings
+        of the pod have the defaults of these two. `check_payload`: False if the model of the payload accepts more than
+        its JSON Schema says, such as "5" for an integer; then submissions are not checked.
         """
 
         if not isinstance(job_type, str):
@@ -84,6 +96,9 @@ class Registry:
             if job_type in self._handlers:
                 raise HandlerTwice(job_type, self._handlers[job_type].name, name)
             _check(name, job_type, function, max_attempts, timeout_seconds, delivery)
+            if log_level is not None and log_level not in LEVELS:
+                levels = ", ".join(LEVELS)
+                raise HandlerInvalid(name, f"{log_level!r} is not a valid log_level", f"Use one of {levels}.")
             self._handlers[job_type] = Handler(
                 job_type,
                 function,
@@ -94,6 +109,10 @@ class Registry:
                 _DEFAULT_BACKOFF if backoff is None else backoff if callable(backoff) else fixed(backoff),
                 (limit,) if isinstance(limit, Limit) else tuple(limit),
                 delivery,
+                log_level,
+                captures_logging,
+                payload_model(function),
+                check_payload,
             )
             return function
 
@@ -150,6 +169,15 @@ class Registry:
     def job_types(self) -> dict[str, int | None]:
         """Each type, with the attempts that its handler registered."""
         return {job_type: handler.max_attempts for job_type, handler in self._handlers.items()}
+
+    @property
+    def captures_logging(self) -> bool:
+        """Some handler asks for it."""
+        return any(handler.captures_logging for handler in self._handlers.values())
+
+    @property
+    def handlers(self) -> list[Handler]:
+        return list(self._handlers.values())
 
     @property
     def limits(self) -> dict[str, tuple[Limit, ...]]:

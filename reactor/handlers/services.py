@@ -22,3 +22,5 @@ class Services:
     """Run around each call of a handler."""
     executor: Executor
     """The threads of handlers that are plain functions."""
+    captures_logging: bool = False
+    """Unless a handler says otherwise."""

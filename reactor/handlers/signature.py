@@ -5,7 +5,7 @@ import re
 import typing
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 from reactor.errors import HandlerContextWrong, HandlerInvalid
 from reactor.handlers.context import Context
@@ -23,6 +23,8 @@ class PayloadModel(Protocol):
 
     @classmethod
     def model_validate(cls, obj: Any) -> Any: ...
+    @classmethod
+    def model_json_schema(cls) -> dict[str, Any]: ...
 
 
 Argument = Callable[[Job, Any], Any]
@@ -41,6 +43,15 @@ def arguments_of(function: Callable[..., Any]) -> Callable[[Job, Any], tuple[Any
     if wanted == [_job]:
         return lambda job, context: (job,)
     return lambda job, context: tuple(make(job, context) for make in wanted)
+
+
+def payload_model(function: Callable[..., Any]) -> type[PayloadModel] | None:
+    """The first of its models: a payload must fit all of them."""
+    return next((kind for _, kind in _parameters(function) if _is_model(kind)), None)
+
+
+def _is_model(kind: Any) -> TypeGuard[type[PayloadModel]]:
+    return isinstance(kind, type) and hasattr(kind, "model_validate")
 
 
 def _parameters(function: Callable[..., Any]) -> list[tuple[inspect.Parameter, Any]]:
@@ -63,8 +74,8 @@ def _argument(function: Callable[..., Any], parameter: inspect.Parameter, kind: 
     name = f"{function.__module__}.{function.__qualname__}"
     if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
         raise HandlerInvalid(name, f"its parameter {parameter.name!r} can't be given by position", _REMEDY)
-    if isinstance(kind, type) and hasattr(kind, "model_validate"):
-        return _validated(typing.cast(PayloadModel, kind))
+    if _is_model(kind):
+        return _validated(kind)
     if kind is Job or parameter.name == "job":
         return _job
     if parameter.name in ("ctx", "context") or getattr(kind, "__name__", "").endswith("Context"):
@@ -100,7 +111,7 @@ def _payload(job: Job, context: Any) -> dict[str, Any]:
     return job.payload
 
 
-def _validated(model: PayloadModel) -> Argument:
+def _validated(model: type[PayloadModel]) -> Argument:
     def validate(job: Job, context: Any) -> Any:
         try:
             return model.model_validate(job.payload)

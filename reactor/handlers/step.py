@@ -114,6 +114,11 @@ def current_step() -> RunningStep | None:
     return _current.get()
 
 
+def step_name() -> str | None:
+    step = _current.get()
+    return None if step is None else step.name
+
+
 @contextmanager
 def running_step(step: Step) -> Iterator[RunningStep]:
     running = RunningStep(step)

@@ -48,7 +48,7 @@ class StepLog:
         self._are_submitted = False
         """Steps were named when the job was submitted: then it is known how many follow."""
         self._ran: dict[str, float] = {}
-        """How long the newest run of each took, in seconds."""
+        """How long runs took whose end is not recorded yet, in seconds."""
         self._current: str | None = None
         self._job = job
         self._held_back: dict[str, Record] = {}
@@ -60,7 +60,8 @@ class StepLog:
         for name in names:
             _check_name(name)
         if len(set(names)) < len(names) or not self.states.keys().isdisjoint(names):
-            twice = next(name for n, name in enumerate(names) if name in self.states or name in names[:n])
+            counts = Counter([*names, *self.states])
+            twice = next(name for name in names if counts[name] > 1)
             raise StepInvalid(twice, "it is planned twice", "Give each step of a job a name of its own.")
 
     def add(self, names: Sequence[str], *, started: bool) -> dict[str, int]:
@@ -84,7 +85,7 @@ class StepLog:
         for name, step in stored.items():
             if step.state is StepState.COMPLETED:
                 self._completed_before[name] = step.result
-            elif step.state is StepState.PENDING:
+            elif step.state in (StepState.PENDING, StepState.RUNNING):
                 self._attempts[name] = step.attempts
                 if step.pause_seconds is not None:
                     self._due[name] = now + step.pause_seconds
@@ -161,7 +162,7 @@ class StepLog:
         pause_seconds: float | None = None,
     ) -> Record:
         error = None if error is None else storable(error)
-        has_run = state is not StepState.RUNNING and name in self._ran
+        ran = None if state is StepState.RUNNING else self._ran.pop(name, None)
         return Record(
             self._job.id,
             self._job.attempt_id,
@@ -169,9 +170,9 @@ class StepLog:
             state,
             result,
             error,
-            self.attempts(name) + _is_finished(state) if has_run else None,
+            None if ran is None else self.attempts(name) + _is_finished(state),
             pause_seconds,
-            self._ran[name] if has_run else None,
+            ran,
             self._started.get(name),
         )
 

@@ -180,6 +180,8 @@ class UnitOfWork:
                 return None
             await self._transaction.commit()
         except BaseException as error:
+            if ending.log is not None:
+                ending.log.put_back()
             self.undone_by = self._transaction.undone_by(error) or (classify(error) if is_transient(error) else None)
             await self.roll_back()
             raise

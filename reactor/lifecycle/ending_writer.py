@@ -8,13 +8,14 @@ import asyncpg
 
 from reactor.counts import Histogram
 from reactor.database.connection import Connection
-from reactor.database.failures import summary
+from reactor.database.failures import classify, summary
 from reactor.database.jsonb import ascii_only
 from reactor.database.reconnecting import ReconnectingConnection
 from reactor.errors import StatementTimeout
 from reactor.job import JobState
-from reactor.lifecycle.batch_writer import BATCH, BatchWriter
-from reactor.lifecycle.settle import settle, settled
+from reactor.lifecycle.batch_writer import BATCH, CAUSED_BY_ITEMS, BatchWriter
+from reactor.lifecycle.log_writer import LINES_AT_ONCE
+from reactor.lifecycle.settle import close_logs, settle, settled
 from reactor.log import get_logger
 from reactor.outcome import Ending, Failed, Outcome
 
@@ -74,7 +75,7 @@ class EndingWriter(BatchWriter[Ending]):
         self._wake()
 
     async def write(self) -> None:
-        size = BATCH if self._put_large else 1
+        size = self._batch_size() if self._put_large else 1
         batch, self._waiting = self._waiting[:size], self._waiting[size:]
         if self._put_large:
             for ending in filter(is_large, batch):
@@ -84,6 +85,15 @@ class EndingWriter(BatchWriter[Ending]):
         for part in ([e for e in batch if e.children is None], [e for e in batch if e.children is not None]):
             if part:
                 await self._commit(part, self._settle, self._report)
+
+    def _batch_size(self) -> int:
+        """No more lines of logs than one statement should write, unless they are one attempt's."""
+        lines = 0
+        for size, ending in enumerate(self._waiting[:BATCH]):
+            lines += ending.log.kept if ending.log is not None else 0
+            if lines > LINES_AT_ONCE and size:
+                return size
+        return BATCH
 
     async def _settle(self, connection: Connection, batch: Sequence[Ending]) -> dict[int, JobState]:
         statement_seconds = None if self._put_large else LARGE_SECONDS
@@ -95,8 +105,18 @@ class EndingWriter(BatchWriter[Ending]):
         if missing:
             found, _ = await self._connection.retry(lambda connection: settled(connection, missing))
             states |= found
+        close_logs(batch)
         for ending in batch:
             self._on_settled(ending.job_id, ending.attempt_id, states.get(ending.job_id), ending.outcome)
+
+    def _handle(self, item: Ending, error: asyncpg.PostgresError | StatementTimeout) -> None:
+        """What the database refuses may be the log. The end does not depend on it."""
+        if item.log is not None and classify(error) not in CAUSED_BY_ITEMS:
+            log.warning("end is written without its log", job_id=item.job_id, error=summary(error))
+            close_logs([item])
+            self.put(item._replace(log=None))
+        else:
+            super()._handle(item, error)
 
     def _refuse(self, item: Ending, error: asyncpg.PostgresError) -> bool:
         if isinstance(error, _LACKS_CHARACTER) and (escaped := _escaped(item)) != item:
@@ -113,7 +133,7 @@ class EndingWriter(BatchWriter[Ending]):
         if isinstance(item.outcome, Failed):
             error = f"{item.outcome.error}\n\n{error}"
         log.error("outcome refused by the database", job_id=item.job_id, error=error)
-        self.put(Ending(item.job_id, item.attempt_id, Failed(error)))
+        self.put(Ending(item.job_id, item.attempt_id, Failed(error), log=item.log))
 
     def _take_slow(self, item: Ending, error: asyncpg.PostgresError | StatementTimeout, tries: int) -> bool:
         """On a connection of its own it has more time. In the end its children are too many; without children nothing

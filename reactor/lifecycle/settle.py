@@ -1,5 +1,6 @@
 """Writes how attempts ended, many at once, each only if it still holds its job."""
 
+from collections import Counter
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple, assert_never
@@ -9,6 +10,7 @@ from reactor.database import statements
 from reactor.database.connection import Connection
 from reactor.database.jsonb import encode, storable
 from reactor.job import JobState
+from reactor.lifecycle.log_writer import columns, trimmed
 from reactor.log import get_logger
 from reactor.outcome import Completed, Ending, Errored, Failed, Outcome, Partial, Released, Snoozed
 
@@ -65,17 +67,52 @@ async def _settle(connection: Connection, endings: Sequence[Ending], lock_wait_m
     has_children = any(ending.children for ending in in_lock_order)
     created = await _chain(connection, in_lock_order) if has_children else {}
     rows = [_row(ending.outcome) for ending in in_lock_order]
-    records = await connection.fetch(
-        statements.SETTLE,
+    parameters = [
         [ending.job_id for ending in in_lock_order],
         [ending.attempt_id for ending in in_lock_order],
         *(_column(column) for column in (zip(*rows, strict=True) if rows else [()] * len(_Row._fields))),
         [created.get(ending.job_id) for ending in in_lock_order] if created else None,
         lock_wait_ms,
-    )
+    ]
+    if any(ending.log is not None for ending in in_lock_order):
+        records = await _settle_with_logs(connection, in_lock_order, parameters)
+    else:
+        records = await connection.fetch(statements.SETTLE, *parameters)
     if records and records[0][0] is None:
         return dict.fromkeys([ending.job_id for ending in in_lock_order], JobState.COMPLETED)
     return {record[0]: _STATES[record[1]] for record in records}
+
+
+async def _settle_with_logs(connection: Connection, endings: Sequence[Ending], parameters: list[Any]) -> list[Any]:
+    """The lines stay in flight: the caller knows whether all of this is committed."""
+    times = Counter(ending.job_id for ending in endings)
+    # Which of two attempts at a job held it, the answer does not say.
+    logs = [ending.log if times[ending.job_id] == 1 else None for ending in endings]
+    lines = [job_log.take(0, is_end=True) if job_log is not None else [] for job_log in logs]
+    try:
+        records = await connection.fetch(
+            statements.SETTLE_WITH_LOGS,
+            *parameters,
+            [job_log.attempt if job_log is not None else None for job_log in logs],
+            trimmed(job_log for job_log in logs if job_log is not None),
+            next((job_log.max_attempts for job_log in logs if job_log is not None), 1),
+            *columns(connection, lines),
+        )
+    except BaseException:
+        for job_log, taken in zip(logs, lines, strict=True):
+            if job_log is not None and taken:
+                job_log.put_back()
+        raise
+    if records and records[0][2] is not None and next(one for one in logs if one is not None).note_refusal():
+        log.warning("logs of handlers can't be stored", error=records[0][2], jobs=len(endings))
+    return records
+
+
+def close_logs(endings: Sequence[Ending]) -> None:
+    """The attempts have ended."""
+    for ending in endings:
+        if ending.log is not None:
+            ending.log.close()
 
 
 def _row(outcome: Outcome) -> _Row:

@@ -1,4 +1,5 @@
-"""The one task that writes what the attempts of a worker process leave: steps, progress, endings, rare statements."""
+"""The one task that writes what the attempts of a worker process leave: logs, steps, progress, ends, and rare
+statements."""
 
 import asyncio
 from collections import deque
@@ -14,8 +15,10 @@ from reactor.database.connection import Connection
 from reactor.database.failures import Failure, classify, is_transient, summary
 from reactor.database.reconnecting import ReconnectingConnection
 from reactor.errors import StatementTimeout
+from reactor.job_log import LogOptions
 from reactor.lifecycle.batch_writer import CAUSED_BY_ITEMS, POSTPONED
 from reactor.lifecycle.ending_writer import LARGE_SECONDS, EndingWriter, OnSettled
+from reactor.lifecycle.log_writer import LogWriter
 from reactor.lifecycle.progress_writer import ProgressWriter
 from reactor.lifecycle.step_writer import StepWriter
 from reactor.log import get_logger
@@ -29,12 +32,19 @@ Statement: TypeAlias = Callable[[Connection], Awaitable[object]]
 
 
 class Writers:
-    def __init__(self, connection: ReconnectingConnection, on_settled: OnSettled, batch_sizes: Histogram) -> None:
+    def __init__(
+        self,
+        connection: ReconnectingConnection,
+        on_settled: OnSettled,
+        batch_sizes: Histogram,
+        logs: LogOptions | None = None,
+    ) -> None:
         self.on_idle: Callable[[], None] = lambda: None
         """Called when everything is written."""
         self._connection = connection
         self._has_work = asyncio.Event()
         self._is_writing = False
+        self.logs = LogWriter(connection, self._has_work.set, logs)
         self.steps = StepWriter(connection, self._has_work.set)
         self.progress = ProgressWriter(connection, self._has_work.set)
         self._large_connection = connection.beside("large ends", LARGE_SECONDS + _MARGIN_SECONDS)
@@ -43,7 +53,7 @@ class Writers:
         self._large = EndingWriter(self._large_connection, self._has_large.set, on_settled, batch_sizes)
         self.endings = EndingWriter(connection, self._has_work.set, on_settled, batch_sizes, self._large.put)
         # An attempt's last word on its steps and its progress belongs before its end.
-        self._in_order = self.steps, self.progress, self.endings
+        self._in_order = self.logs, self.steps, self.progress, self.endings
         self._statements: deque[tuple[Statement, int]] = deque()
         """With the number of times that they were postponed."""
         self._postponed: set[asyncio.TimerHandle] = set()

@@ -18,9 +18,11 @@ from reactor.database.reconnecting import ReconnectingConnection
 from reactor.database.revision import check_revision, check_writable
 from reactor.errors import AppInvalid, SettingsInvalid
 from reactor.handlers import registry as registries
+from reactor.handlers.job_types import publish_job_types
 from reactor.handlers.limits import declare_limits
 from reactor.handlers.registry import Registry
 from reactor.job import JobState
+from reactor.job_log import LogOptions
 from reactor.lifecycle.lease import Worker, register_worker, split_slots
 from reactor.lifecycle.release import after_shutdown
 from reactor.log import get_logger
@@ -57,6 +59,7 @@ class Reactor:
         lease_seconds: float = 60,
         heartbeat_seconds: float = 15,
         grace_seconds: float = 20,
+        logs: LogOptions | None = None,
     ) -> None:
         url = url or os.environ.get("REACTOR_DATABASE_URL")
         if not url:
@@ -71,7 +74,9 @@ class Reactor:
         self._pod = pod or os.environ.get("REACTOR_POD_ID") or os.environ.get("HOSTNAME") or socket.gethostname()
         self._queues, self._queue_slots = split_slots(queues)
         self._concurrency = concurrency
-        self._options = WorkerOptions(url, listen_url or url, poll_seconds, heartbeat_seconds)
+        self._options = WorkerOptions(
+            url, listen_url or url, poll_seconds, heartbeat_seconds, logs=logs or LogOptions()
+        )
         self._running_attempts = RunningAttempts(concurrency)
         self._loop: asyncio.AbstractEventLoop
         self._claim_loop: ClaimLoop
@@ -164,6 +169,7 @@ class Reactor:
     async def _register(self, connection: Connection) -> ClaimLoop:
         worker = Worker(self._pod, self._registry.job_types, self._queues, self._concurrency, slots=self._queue_slots)
         await register_worker(connection, worker, self._lease_seconds)
+        await publish_job_types(connection, worker.id, self._registry)
         return ClaimLoop(self._options, self._registry, worker, self._running_attempts)
 
     def _summary(self, worker_id: UUID) -> str | None:

@@ -18,6 +18,7 @@ _SHORTEST_PAUSE_SECONDS = 0.5
 _HOUSEKEEPING_SECONDS = 60.0
 _OLD_CLAIMS = 10_000
 _FORGET_WORKERS_AFTER_SECONDS = 7 * 86400.0
+_FORGET_JOB_TYPES_AFTER_SECONDS = 30 * 86400.0
 _JUST_AFTER_SECONDS = 0.05
 
 
@@ -80,3 +81,4 @@ async def _keep_house(connection: Connection) -> None:
         log.error("lanes or limits were repaired", lines=repaired["announced"], places=repaired["freed"])
     await connection.execute(statements.FORGET_CLAIMS, _OLD_CLAIMS)
     await connection.execute(statements.DELETE_ENDED_WORKERS, _FORGET_WORKERS_AFTER_SECONDS)
+    await connection.execute(statements.SEE_JOB_TYPES, _FORGET_JOB_TYPES_AFTER_SECONDS)

@@ -13,6 +13,7 @@ from reactor.database.connection import Connection
 from reactor.duration import format_duration
 from reactor.errors import JobUnknown
 from reactor.job import JobState
+from reactor.suggestion import did_you_mean
 
 
 class Code(StrEnum):
@@ -35,6 +36,7 @@ class Code(StrEnum):
     RUNNING = "running"
     WORKER_DEAD = "worker_dead"
     WORKER_SILENT = "worker_silent"
+    STEP_WAITS = "step_waits"
     COMPLETED = "completed"
     PARTIAL = "partial"
     FAILED = "failed"
@@ -67,7 +69,7 @@ async def why(connection: Connection, job_id: int) -> Why:
         case JobState.WAITING | JobState.PENDING:
             reasons = list(_not_running(row)) or [_due(row)]
         case JobState.RUNNING:
-            reasons = [_running(row), *_worker_silent(row)]
+            reasons = [_running(row), *_worker_silent(row), *_step_waits(row)]
         case _:
             reasons = list(_ended(row, state))
     return Why(row["id"], row["job_type"], state, reasons)
@@ -205,11 +207,12 @@ def _scope_busy(row: asyncpg.Record) -> Reason:
 def _no_suitable_pod(row: asyncpg.Record) -> Iterator[Reason]:
     facts = {"job_type": row["job_type"], "queue": row["queue"], "live_pods": row["pods"]}
     if row["pods"] == 0:
-        yield Reason(Code.NO_HANDLER, f"No pod is alive. Start one that has a handler for {row['job_type']}.", facts)
+        start = f"No pod is alive. Start one that has a handler for {row['job_type']}."
+        yield Reason(Code.NO_HANDLER, start + _about_type(row), facts)
         return
     if row["with_handler"] == 0:
         none = "The only live pod has no" if row["pods"] == 1 else f"None of the {row['pods']} live pods has a"
-        yield Reason(Code.NO_HANDLER, f"{none} handler for {row['job_type']}.", facts)
+        yield Reason(Code.NO_HANDLER, f"{none} handler for {row['job_type']}.{_about_type(row)}", facts)
     if row["with_queue"] == 0:
         yield Reason(Code.NO_POD_FOR_QUEUE, f"No live pod works on the queue {row['queue']}.", facts)
     elif row["with_handler"] > 0 and row["with_both"] == 0:
@@ -219,6 +222,12 @@ def _no_suitable_pod(row: asyncpg.Record) -> Iterator[Reason]:
             f"{row['with_handler']} of {row['pods']} have the handler.",
             facts,
         )
+
+
+def _about_type(row: asyncpg.Record) -> str:
+    if row["type_unseen_seconds"] is None:
+        return did_you_mean(row["job_type"], row["known_types"] or ())
+    return f" A pod last had one {format_duration(row['type_unseen_seconds'])} ago."
 
 
 def _due(row: asyncpg.Record) -> Reason:
@@ -265,6 +274,17 @@ def _running(row: asyncpg.Record) -> Reason:
         f"`reactor recover {row['id']}` does so now, with a fresh quota of attempts.",
         facts,
     )
+
+
+def _step_waits(row: asyncpg.Record) -> Iterator[Reason]:
+    if row["worker_is_alive"] and row["next_step"] is not None:
+        step = _json_object(row["next_step"])
+        yield Reason(
+            Code.STEP_WAITS,
+            f"None of its steps is running. {step['name']} has failed and runs again in "
+            f"{format_duration(step['in_seconds'])}, run {step['run']} of {step['max_attempts']}.",
+            step,
+        )
 
 
 def _worker_silent(row: asyncpg.Record) -> Iterator[Reason]:

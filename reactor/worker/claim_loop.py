@@ -15,6 +15,7 @@ from reactor.database.listener import Listener
 from reactor.database.reconnecting import ReconnectingConnection
 from reactor.database.wakeups import NEVER, Reason, Wakeups
 from reactor.handlers.registry import Registry
+from reactor.handlers.stored_log import capture_logging
 from reactor.job import Job, JobState
 from reactor.lifecycle.claim import Again, claim_once, claim_one, inherit
 from reactor.lifecycle.lease import Worker
@@ -26,7 +27,7 @@ from reactor.worker.marks import Marks
 from reactor.worker.options import WorkerOptions
 from reactor.worker.reconcile import Claims, Reconciliation
 from reactor.worker.running_attempts import RunningAttempts
-from reactor.worker.slots import Slots
+from reactor.worker.slots import Slots, used_up
 from reactor.worker.unhandled_types import UnhandledTypes
 
 log = get_logger(__name__)
@@ -47,6 +48,9 @@ class Timings:
     place_pause_seconds: tuple[float, float] = (0.04, 0.2)
     """How long after the end of another worker's job to claim what it made room for, unless that worker has: at
     first, and at most."""
+    place_quiet_seconds: float = 0.1
+    """An end that follows a notification of another one within 20 ms sends none, and may be committed even later. So
+    a claim that began sooner than this after a notification is followed by another."""
 
 
 class ClaimLoop:
@@ -74,7 +78,7 @@ class ClaimLoop:
             not_before=lambda: 0.0 if self.claim_ahead.is_worthwhile() else NEVER,
             due_at=lambda: (
                 min(self._scheduled_jobs.next_at, self._retry_at, self._opens_at, self._place_at)
-                if self._got_all
+                if self._got_all and not self._has_room
                 else 0.0
             ),
         )
@@ -111,11 +115,15 @@ class ClaimLoop:
         """When a limit allows more of the jobs that the last claim left."""
         self._is_limited = False
         """Limits may hold back jobs that the last claim, or one that is under way, could have got otherwise."""
+        self._has_room = False
+        """Jobs of ours have ended since the last claim began, and may have made room for others."""
         self._place_at = NEVER
-        """When to claim what the end of a job made room for; 0: at once, since it was ours."""
+        """When to claim what the end of another worker's job made room for."""
+        self._place_heard_at = -NEVER
+        """When an end was notified last."""
         self._place_pause = self.timings.place_pause_seconds[0]
         self._waits_for_slot = False
-        """A queue has all slots that it may have: the end of a job allows another one."""
+        """The last claim left jobs of a queue that has all slots that it may have: the end of a job allows another."""
 
     @property
     def is_listening(self) -> bool:
@@ -192,7 +200,12 @@ class ClaimLoop:
         try:
             await settling.open()
             async with self._registry.resources() as resources:
-                self._open(Slots(self.worker, self._registry, self._started, self.counts, settling, pool, resources))
+                logs = self._options.logs
+                self._open(
+                    Slots(self.worker, self._registry, self._started, self.counts, settling, pool, resources, logs)
+                )
+                if logs.captures_logging or self._registry.captures_logging:
+                    capture_logging()
                 async with asyncio.TaskGroup() as tasks:
                     helpers = [tasks.create_task(helper) for helper in self._helpers()]
                     try:
@@ -310,8 +323,9 @@ class ClaimLoop:
             marks = self._marks.next(started)
             free = self.slots.free_of_queues()
             # Before the claim: an end that it does not see causes another one.
-            is_for_others = 0.0 < self._place_at <= started
-            self._is_limited, self._opens_at, self._place_at = True, NEVER, NEVER
+            is_for_others = self._place_at <= started
+            self._place_at = NEVER if is_for_others else self._place_at
+            self._is_limited, self._opens_at, self._has_room, self._waits_for_slot = True, NEVER, False, False
             try:
                 (jobs, again, opens_in), maybe_done = await self._claims.connection.retry(
                     lambda c: claim_once(c, self.worker, limit, marks, free)
@@ -325,11 +339,11 @@ class ClaimLoop:
         self._marks.claimed(jobs, limit=limit, used=marks is not None, took_seconds=took, now=ended)
         self._got_all = len(jobs) < limit and again is not Again.NOW and marks is None
         self._note_locked(again is Again.LATER)
-        self._note_limited(again, opens_in)
+        self._note_limited(again, opens_in, started)
         if is_for_others:
             first, longest = self.timings.place_pause_seconds
             self._place_pause = max(self._place_pause / 2, first) if jobs else min(2 * self._place_pause, longest)
-        self._waits_for_slot = any(free <= 0 for free in self.slots.free_of_queues().values())
+        self._note_slots(jobs, free)
         self.counts.claims += 1
         self.counts.wasted_claims += not jobs
         self.counts.claimed += len(jobs)
@@ -348,17 +362,34 @@ class ClaimLoop:
         else:
             self._retry_at, self._retry_pause = NEVER, first
 
-    def _note_limited(self, again: Again | None, opens_in: float | None) -> None:
+    def _note_limited(self, again: Again | None, opens_in: float | None, started: float) -> None:
         self._is_limited = again in (Again.LIMITED, Again.LATER)
         if again is not Again.LATER:  # perhaps the lock of a limit, perhaps something else
             # Not by a rate that soon allows more: what is claimed ahead of that takes no place from another job.
             opens_soon = opens_in is not None and opens_in < self.timings.ahead_of_rate_seconds
             self.claim_ahead.is_limited = self._is_limited and not opens_soon
         if not self._is_limited:
-            self._place_at = NEVER
+            self._has_room, self._place_at = False, NEVER
+        elif started - self._place_heard_at < self.timings.place_quiet_seconds:
+            self._plan_place(self.timings.place_pause_seconds[1])
         if opens_in is not None:
             pause = max(opens_in, random.uniform(*self.timings.opening_pause_seconds))
             self._opens_at = min(self._opens_at, asyncio.get_running_loop().time() + pause)
+
+    def _plan_place(self, pause: float) -> None:
+        """After half to one and a half of the pause, unless that is planned already."""
+        now = asyncio.get_running_loop().time()
+        if self._place_at > now + 1.5 * pause:
+            self._place_at = now + pause * random.uniform(0.5, 1.5)
+
+    def _note_slots(self, jobs: list[Job], free: dict[str, int]) -> None:
+        """`free`: the slots that the claim could use."""
+        queues = used_up(jobs, free)
+        if queues:
+            now_free = self.slots.free_of_queues()
+            self._waits_for_slot = all(now_free[queue] <= 0 for queue in queues)
+            if not self._waits_for_slot:  # a job has ended meanwhile
+                self._opens_at = 0.0
 
     async def _inherit(self) -> None:
         async with self._claims.lock:
@@ -391,15 +422,15 @@ class ClaimLoop:
         if self._is_lasting and not self._listener.is_listening:
             self._wakeups.notify()  # the end may have freed a scope or met a dependency, of which we hear nothing
         if self._is_limited:
-            self._place_at = 0.0
+            self._has_room = True
             self._wakeups.check()
 
     def _on_place_free(self, payload: str) -> None:
         """A job of some worker has ended that a limit counted. That worker claims at once; we do in case that it does
         not: it may have died."""
-        if self._is_limited and self._place_at == NEVER:
-            pause = self._place_pause * random.uniform(0.5, 1.5)
-            self._place_at = asyncio.get_running_loop().time() + pause
+        self._place_heard_at = asyncio.get_running_loop().time()
+        if self._is_limited:
+            self._plan_place(self._place_pause)
             self._wakeups.check()
 
     def _on_ended(self) -> None:

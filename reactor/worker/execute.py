@@ -19,6 +19,7 @@ from reactor.handlers.registry import Handler
 from reactor.handlers.services import Services
 from reactor.handlers.signature import PayloadInvalid
 from reactor.handlers.steps import Summary
+from reactor.handlers.stored_log import CAPTURING
 from reactor.handlers.sync_context import run_in_thread
 from reactor.job import Job, JobState
 from reactor.outcome import (
@@ -61,13 +62,18 @@ class Execution:
     def __init__(self, job: Job, handler: Handler, services: Services) -> None:
         self.job = job
         self.handler = handler
-        self.attempt = Attempt(job, services)
+        self.attempt = Attempt(job, services, handler.log_level)
         self.timeout_seconds = handler.timeout_seconds if job.timeout_seconds is None else job.timeout_seconds
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.entry = -1
         self.is_given_up = False
         """Its end is decided without it: what it returns is ignored."""
+
+    @property
+    def _captures(self) -> bool:
+        captures = self.handler.captures_logging
+        return self.attempt.services.captures_logging if captures is None else captures
 
     @property
     def is_once(self) -> bool:
@@ -114,7 +120,7 @@ class Execution:
                 await self.attempt.start_once()
             called_at, outcome = time.monotonic(), None
             try:
-                outcome = await self._call_handler(self.attempt)
+                outcome = await (self._call_captured if self._captures else self._call_handler)(self.attempt)
                 return await self._close(outcome)
             except Exception as error:
                 work, raised, seconds = self.attempt.work, error, time.monotonic() - called_at
@@ -140,6 +146,14 @@ class Execution:
             return undone_by in _LATER
         limit_seconds = await self.attempt.transaction_timeout()
         return 0 < limit_seconds <= seconds
+
+    async def _call_captured(self, attempt: Attempt) -> Outcome:
+        # The task of the next attempt inherits this context.
+        token = CAPTURING.set(attempt.open_log())
+        try:
+            return await self._call_handler(attempt)
+        finally:
+            CAPTURING.reset(token)
 
     async def _call_handler(self, attempt: Attempt) -> Outcome:
         """Lets through what is not the handler's to decide: its cancellation, and a transaction to be run again."""
@@ -245,13 +259,15 @@ class Execution:
         ending = self._ending(outcome, work.children)
         if work.in_transaction:
             attempt.phase = CLOSING
+            if ending.log is not None and not await attempt.services.writers.logs.hand_over(ending.log):
+                ending = ending._replace(log=None)
             return await work.commit(ending) or End.STALE
         for record in work.last_steps():
             attempt.check_held(await attempt.services.writers.steps.record(record, attempt.progress_of_steps))
         return ending
 
     def _ending(self, outcome: Outcome, children: Children | None = None) -> Ending:
-        return Ending(self.job.id, self.job.attempt_id, outcome, children)
+        return Ending(self.job.id, self.job.attempt_id, outcome, children, log=self.attempt.job_log)
 
     def timed_out(self) -> Errored | Failed:
         return self._errored(TimeoutError(f"The handler did not end within {self.timeout_seconds:g} s."))

@@ -1,7 +1,9 @@
 """What a worker process is to do: its options, and the orders in which its supervisor sends them."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+
+from reactor.job_log import LogOptions
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,7 @@ class WorkerOptions:
     """False behind a pooler that gives each transaction another session."""
     inherits: bool = False
     """Run what was handed over to this worker, then end; claim nothing."""
+    logs: LogOptions = field(default_factory=LogOptions)
 
 
 @dataclass(frozen=True)
@@ -45,4 +48,5 @@ class Orders:
     @classmethod
     def decode(cls, line: bytes) -> "Orders":
         values = json.loads(line)
-        return cls(**values | {"options": WorkerOptions(**values["options"]), "queues": tuple(values["queues"])})
+        options = values["options"] | {"logs": LogOptions(**values["options"]["logs"])}
+        return cls(**values | {"options": WorkerOptions(**options), "queues": tuple(values["queues"])})

@@ -19,6 +19,7 @@ from uuid import UUID
 
 from reactor.database.connection import connect
 from reactor.errors import AppInvalid, ReactorError
+from reactor.handlers.job_types import publish_job_types
 from reactor.handlers.limits import declare_limits
 from reactor.handlers.registry import default, load
 from reactor.lifecycle.lease import Worker, register_worker, split_slots
@@ -97,6 +98,7 @@ class Process:
                 await register_worker(connection, claim_loop.worker, orders.lease_seconds)
                 await declare(connection, default.schedules)
                 await declare_limits(connection, default.limits)
+                await publish_job_types(connection, claim_loop.worker.id, default)
         self._send("ready", job_types=dict(claim_loop.worker.job_types))
         claim_loop.on_stuck = lambda: self._on_stuck(claim_loop)
         commands: dict[bytes, Callable[[], None]] = {b"stop": claim_loop.stop, b"interrupt": claim_loop.interrupt}

@@ -19,6 +19,7 @@ from reactor.handlers.registry import Registry
 from reactor.handlers.services import Services
 from reactor.handlers.transaction import Pool
 from reactor.job import Job, JobState
+from reactor.job_log import JobLog, LogOptions
 from reactor.lifecycle.lease import Worker
 from reactor.lifecycle.settle import abandon
 from reactor.lifecycle.writers import Writers
@@ -44,6 +45,12 @@ class Timings:
     """For tasks to end when the process does."""
 
 
+def used_up(jobs: Iterable[Job], free: Mapping[str, int]) -> list[str]:
+    """Queues of which a claim has as many jobs as it could use slots: it may have left others."""
+    taken = Counter(job.queue for job in jobs)
+    return [queue for queue, slots in free.items() if taken[queue] >= slots]
+
+
 class Slots:
     timings = Timings()
 
@@ -56,6 +63,7 @@ class Slots:
         connection: ReconnectingConnection,
         pool: Pool,
         resources: Mapping[str, Any],
+        logs: LogOptions | None = None,
     ) -> None:
         """`connection` is for the writers; handlers use the pool."""
         self.on_ended: Callable[[], None] = lambda: None
@@ -67,14 +75,15 @@ class Slots:
         self.held: dict[UUID, int] = {}
         """Attempts that are ours, from the claim to the commit of their end, with their entries among the running ones
         (-1: not started)."""
-        self.writers = Writers(connection, self._on_settled, counts.batches)
+        self.writers = Writers(connection, self._on_settled, counts.batches, logs)
         self.writers.steps.on_stale = lambda attempt_id: self.lose([attempt_id])
         self._worker = worker
         self._registry = registry
         self._running = running
         self._counts = counts
         self._executor = ThreadPoolExecutor(worker.capacity, thread_name_prefix="reactor")
-        self._services = Services(self.writers, pool, resources, registry.arounds, self._executor)
+        captures = self.writers.logs.options.captures_logging
+        self._services = Services(self.writers, pool, resources, registry.arounds, self._executor, captures)
         self._loop = asyncio.get_running_loop()
         self._ready: deque[Job] = deque()
         self._active: dict[UUID, Execution] = {}
@@ -142,7 +151,8 @@ class Slots:
         except Exception as error:
             # A bug of ours must not cost more than the attempt.
             log.exception("internal error in attempt", job_id=execution.job.id)
-            end = Ending(execution.job.id, execution.job.attempt_id, Errored(describe(error), 1.0))
+            job, outcome = execution.job, Errored(describe(error), 1.0)
+            end = Ending(job.id, job.attempt_id, outcome, log=execution.attempt.job_log)
         if end is not _INTERRUPTED:  # it would have taken longer
             self._counts.record_duration(execution.job.job_type, time.monotonic() - started)
         self._on_end(execution, end)
@@ -158,6 +168,8 @@ class Slots:
         if end is not _INTERRUPTED:
             self._running.has_ended(execution.entry)
         self._counts.ended += 1
+        if execution.attempt.job_log is not None:
+            self._end_log(execution.attempt.job_log, end)
         if execution.is_given_up:
             self._given_up -= 1
             if job.attempt_id not in self.held:
@@ -171,6 +183,14 @@ class Slots:
             self._on_settled(job.id, job.attempt_id, end if isinstance(end, JobState) else None)
         self._fill()
         self.on_ended()
+
+    def _end_log(self, job_log: JobLog, end: Ending | JobState | End) -> None:
+        if end is _INTERRUPTED:
+            self.writers.logs.put_last(job_log)
+            return
+        self.writers.logs.forget(job_log)
+        if not isinstance(end, Ending):
+            job_log.close()
 
     def _on_settled(
         self, job_id: int, attempt_id: UUID, state: JobState | None, outcome: Outcome | None = None
@@ -243,6 +263,8 @@ class Slots:
         self.is_stuck = True
         stop_because = execution.attempt.stop_because
         if stop_because is Stop.TIMEOUT:
+            if execution.attempt.job_log is not None:
+                self.writers.logs.put_last(execution.attempt.job_log)
             self._counts.failed += 1
             outcome = execution.timed_out()
             self.writers.do(lambda connection: self._abandon(connection, job, outcome))

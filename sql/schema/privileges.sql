@@ -12,7 +12,8 @@ grant execute on function
     reactor.is_meta, reactor.check_meta, reactor.check_submitted_by, reactor.is_delivery, reactor.check_delivery,
     reactor.is_valid, reactor.check_job, reactor.may_write_engine_columns,
     reactor.phase, reactor.is_plain, reactor.complete, reactor.unless_past, reactor.next_key_reuse,
-    reactor.time_ordered_uuid, reactor.sees_job, reactor.is_lane, reactor.check_lane, reactor.is_ready, reactor.arrive
+    reactor.time_ordered_uuid, reactor.sees_job, reactor.is_lane, reactor.check_lane, reactor.is_ready, reactor.arrive,
+    reactor.checks_payloads, reactor.check_job_payload, reactor.job_complaints, reactor.payload_complaints
     to reactor_producer, reactor_worker;
 -- For currval and lastval, by which some drivers ask for the id of an inserted row.
 grant select on sequence reactor.jobs_id_seq to reactor_producer, reactor_worker;
@@ -21,6 +22,9 @@ grant select on sequence reactor.jobs_id_seq to reactor_producer, reactor_worker
 -- their own. Of the jobs of others they see what reactor.job_states shows.
 grant select, insert on reactor.jobs, reactor.dependencies to reactor_producer;
 grant insert on reactor.new_jobs to reactor_producer, reactor_worker;
+-- What producers need to check a payload, and to know whether a pod would run the job. The types, schemas and queues of
+-- all applications are readable.
+grant select on reactor.job_types, reactor.live_workers to reactor_producer, reactor_worker, reactor_viewer;
 grant select on reactor.job_states to reactor_producer, reactor_worker, reactor_viewer;
 grant execute on function
     reactor.submit(text, jsonb, uuid, text, bigint, timestamptz, bigint, double precision, text[], text, boolean, text,
@@ -29,15 +33,15 @@ grant execute on function
         text, text, json, text, text, text[]),
     reactor.submit_many, reactor.submit_pipeline, reactor.insert_jobs, reactor.insert_dependencies,
     reactor.find_exclusive, reactor.find_key_holder, reactor.as_list, reactor.parent, reactor.count_children,
-    reactor.submitted_children, reactor.add_steps
+    reactor.submitted_children, reactor.add_steps, reactor.submit_checked, reactor.find_complaints, reactor.is_key_held
     to reactor_producer, reactor_worker;
 
 grant select, insert, update, delete on reactor.jobs to reactor_worker;
 grant select, insert, update (resolved) on reactor.dependencies to reactor_worker;
 grant select, insert, update, delete on reactor.unresolved, reactor.retries, reactor.retry_parts to reactor_worker;
 grant select, insert, update, delete on reactor.steps, reactor.attempts, reactor.workers, reactor.queues,
-    reactor.schedules, reactor.limits, reactor.lines, reactor.arrivals, reactor.departures, reactor.places,
-    reactor.rates, reactor.freed_scopes, reactor.claims to reactor_worker;
+    reactor.schedules, reactor.job_types, reactor.limits, reactor.lines, reactor.arrivals, reactor.departures,
+    reactor.places, reactor.rates, reactor.freed_scopes, reactor.claims to reactor_worker;
 grant select, update on reactor.settings, reactor.scope_locks, reactor.limit_locks to reactor_worker;
 grant select, insert on reactor.archive to reactor_worker;
 grant select, insert (who, what, target, came_from, details) on reactor.audit to reactor_worker;
@@ -59,10 +63,12 @@ grant execute on function
     reactor.release_suspended, reactor.suspend_jobs, reactor.find_refused, reactor.forget_unresolved,
     reactor.add_retry_parts,
     reactor.is_in_contact, reactor.return_time, reactor.expire_workers, reactor.sweep, reactor.repair_waiting,
+    reactor.insert_logs, reactor.write_logs,
     reactor.prune, reactor.prune_part, reactor.prune_whole, reactor.remove_jobs, reactor.last_ended,
     reactor.is_prunable, reactor.create_archive_partition
     to reactor_worker;
 
+grant select, insert, delete on reactor.logs to reactor_worker;
 grant select on all tables in schema reactor to reactor_viewer;
 grant select on reactor.pipelines, reactor.workload, reactor.held_jobs, reactor.limit_rules to reactor_worker;
 grant execute on function

@@ -3,12 +3,12 @@
 --
 -- Tables. A row in `jobs` is a job; `dependencies` are the edges of pipelines, `unresolved` what is left to do for
 -- those of ended jobs, `retries` what is left of large retries, `connecting` notes transactions that insert edges.
--- `steps` are the units of work inside a job,
--- `attempts` the attempts that ended without finishing their job. `workers` has a row per worker process with its
--- lease, `claims` a row per claim with the jobs that its worker may hold. `queues` has a row per queue that is paused
--- or limited, `limits` one per limit, `scope_locks` the rows that scopes are locked by, `freed_scopes` scopes whose
--- jobs are still to be unparked, `settings` one row of cluster-wide settings. `schedules` insert jobs, `archive` keeps
--- pruned ones, `audit` records what operators do.
+-- `steps` are the units of work inside a job, `attempts` the attempts that ended without finishing their job, `logs`
+-- what handlers log. `workers` has a row per worker process with its lease, `claims` a row per claim with the jobs that
+-- its worker may hold, `job_types` one per type that workers have handlers for. `queues` has a row per queue that is
+-- paused or limited, `limits` one per limit, `scope_locks` the rows that scopes are locked by, `freed_scopes` scopes
+-- whose jobs are still to be unparked, `settings` one row of cluster-wide settings. `schedules` insert jobs, `archive`
+-- keeps pruned ones, `audit` records what operators do.
 --
 -- State machine. waiting -> pending -> running -> completed, partial, failed or cancelled. An insert makes a job
 -- pending, or waiting if its transaction also inserts dependencies (connect_dependencies). claim makes pending jobs
@@ -54,7 +54,10 @@
 \ir tables/retries.sql
 \ir tables/steps.sql
 \ir tables/attempts.sql
+\ir tables/logs.sql
 \ir tables/workers.sql
+\ir views/live_workers.sql
+\ir tables/job_types.sql
 \ir tables/queues.sql
 \ir tables/scopes.sql
 \ir tables/claims.sql
@@ -67,6 +70,8 @@
 \ir functions/durations.sql
 \ir functions/notify.sql
 \ir functions/change_tracking.sql
+\ir functions/json_schema.sql
+\ir functions/job_types.sql
 \ir functions/insert_rules.sql
 \ir functions/dependencies.sql
 \ir functions/connect_dependencies.sql
@@ -82,6 +87,7 @@
 \ir functions/claim_limited.sql
 \ir functions/claim.sql
 \ir functions/settle.sql
+\ir functions/logs.sql
 \ir functions/cancel.sql
 \ir functions/retry.sql
 \ir functions/sweep.sql

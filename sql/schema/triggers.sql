@@ -23,6 +23,12 @@ create or replace trigger after_update after update on reactor.jobs
     referencing new table as updated
     for each statement execute function reactor.after_jobs_updated();
 
+-- In place of a foreign key: tables/logs.sql.
+create or replace trigger remove_logs after delete on reactor.jobs
+    referencing old table as deleted for each statement execute function reactor.remove_logs();
+create or replace trigger remove_all_logs after truncate on reactor.jobs
+    for each statement execute function reactor.remove_logs();
+
 create or replace trigger before_insert before insert on reactor.dependencies
     for each row when (new.needs is null or new.resolved is not null) execute function reactor.complete_dependency();
 create or replace trigger check_dependencies after insert on reactor.dependencies
@@ -42,6 +48,9 @@ create or replace trigger after_write after insert or update or delete on reacto
     for each statement execute function reactor.after_settings_changed();
 create or replace trigger after_write after update on reactor.settings
     for each statement execute function reactor.after_settings_changed();
+
+create or replace trigger set_check_payloads after insert or update of check_payloads on reactor.settings
+    for each row execute function reactor.set_check_payloads();
 
 -- functions/limits.sql
 create or replace trigger before_change

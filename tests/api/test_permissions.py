@@ -46,6 +46,7 @@ NEEDS: dict[str, Permission | Open] = {
     "GET /v1/jobs": VIEW,
     "GET /v1/jobs/{job_id}": VIEW,
     "GET /v1/jobs/{job_id}/why": VIEW,
+    "GET /v1/jobs/{job_id}/logs": VIEW,
     "POST /v1/jobs/{job_id}/cancel": OPERATE,
     "POST /v1/jobs/{job_id}/retry": OPERATE,
     "POST /v1/jobs/{job_id}/recover": OPERATE,
@@ -55,6 +56,8 @@ NEEDS: dict[str, Permission | Open] = {
     "POST /v1/pipelines/{pipeline_id}/cancel": OPERATE,
     "POST /v1/pipelines/{pipeline_id}/retry": OPERATE,
     "GET /v1/workers": VIEW,
+    "GET /v1/job-types": VIEW,
+    "GET /v1/job-types/{job_type:path}": VIEW,
     "GET /v1/queues": VIEW,
     "POST /v1/queues/{queue:path}/pause": OPERATE,
     "POST /v1/queues/{queue:path}/resume": OPERATE,
@@ -115,7 +118,10 @@ async def requests(connection: Connection) -> list[tuple[str, str, str]]:
     """A valid request for each entry of the table: the entry, its method and its path. HEAD needs what GET needs."""
     job_id = await insert(connection)
     pipeline = await pipeline_of(connection)
-    named = {"job_id": job_id, "pipeline_id": pipeline, "queue:path": "default"}
+    await connection.execute(
+        "insert into reactor.job_types (name, delivery, is_checked, version) values ('work', 'at_least_once', true, '')"
+    )
+    named = {"job_id": job_id, "pipeline_id": pipeline, "queue:path": "default", "job_type:path": "work"}
     found = []
     for endpoint in NEEDS:
         method, path = endpoint.split()

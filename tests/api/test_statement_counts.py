@@ -36,6 +36,7 @@ PATHS = (
     "/v1/pipelines?limit=100&q=wor",
     "/v1/pipelines/{pipeline}",
     "/v1/workers",
+    "/v1/job-types",
     "/v1/queues",
     "/v1/drain",
     "/v1/schedules",
@@ -70,6 +71,12 @@ async def test_every_get_sends_one_statement_for_one_row_and_for_fifty(
             "insert into reactor.workers (id, pod, job_types, capacity, lease_until)"
             " select gen_random_uuid(), 'p', '{work}', 1, now() + interval '1 hour' from generate_series(1, $1::int)",
             count,
+        )
+        await connection.execute(
+            "insert into reactor.job_types (name, delivery, is_checked, version)"
+            " select $2 || '-' || g, 'at_least_once', true, '' from generate_series(1, $1::int) g",
+            count,
+            str(first),
         )
         await connection.execute(
             "insert into reactor.schedules (name, job_type, every)"

@@ -9,6 +9,7 @@ import pytest
 
 from reactor.database import transact
 from reactor.database.connection import Connection, connect
+from reactor.lifecycle.lease import Worker, register_worker
 from reactor.operate.actions import cancel, drain
 from reactor.operate.audit import Operator
 from tests.support.until import until
@@ -46,6 +47,7 @@ async def test_a_job_is_accepted_with_all_fields(api: httpx.AsyncClient) -> None
     assert response.status_code == 202
     made = response.json()
     assert response.headers["location"] == f"/v1/jobs/{made['id']}"
+    assert made.pop("warnings")[0]["code"] == "no_handler"
     assert made == {"id": made["id"], "pipeline_id": pipeline, "outcome": "created"}
     job = (await api.get(response.headers["location"])).json()
     assert {name: job[name] for name in sent} == sent | {"run_after": "2999-01-31T06:00:00Z"}
@@ -230,3 +232,72 @@ async def test_jobs_of_one_pipeline_that_exclude_each_other_are_rejected(
     response = await api.post("/v1/pipelines", json={"jobs": [{"job_type": "work"} | fields] * 2})
     assert (response.status_code, response.json()["errors"][0]["field"]) == (422, f"jobs[1].{field}")
     assert await connection.fetchval("select count(*) from reactor.jobs") == 0
+
+
+async def know(connection: Connection, name: str = "work") -> None:
+    """A live worker has published this type, whose payload has a year."""
+    await register_worker(connection, Worker("pod", {name: None}), 600)
+    await connection.execute(
+        "insert into reactor.job_types (name, delivery, is_checked, version, payload_schema)"
+        " values ($1, 'at_least_once', true, 'v', $2)",
+        name,
+        '{"type": "object", "properties": {"year": {"type": "integer"}}, "required": ["year"]}',
+    )
+
+
+async def test_a_payload_that_does_not_fit_its_type_is_refused_and_the_field_named(
+    api: httpx.AsyncClient, connection: Connection
+) -> None:
+    """F1, F13"""
+    await know(connection)
+    refused = await api.post("/v1/jobs", json={"job_type": "work", "payload": {"year": "x"}})
+    problem = refused.json()
+    assert (refused.status_code, problem["detail"]) == (422, "payload.year must be an integer.")
+    assert problem["errors"] == [{"field": "payload.year", "message": "must be an integer"}]
+    assert problem["remedy"] == "GET /v1/job-types/work shows the schema of the payload."
+    jobs = [
+        {"job_type": "work", "payload": {"year": 1}},
+        {"job_type": "work"},
+        {"job_type": "work", "payload": {"year": []}},
+    ]
+    refused = await api.post("/v1/pipelines", json={"jobs": jobs})
+    assert (refused.status_code, refused.json()["detail"]) == (422, "2 fields are invalid.")
+    assert [error["field"] for error in refused.json()["errors"]] == ["jobs[1].payload.year", "jobs[2].payload.year"]
+    assert await connection.fetchval("select count(*) from reactor.jobs") == 0
+
+
+async def test_a_repeated_request_returns_its_job_although_its_payload_fits_no_more(
+    api: httpx.AsyncClient, connection: Connection
+) -> None:
+    sent = {"job_type": "work", "idempotency_key": "k"}
+    first = await api.post("/v1/jobs", json=sent)
+    await know(connection)
+    again = await api.post("/v1/jobs", json=sent)
+    assert (again.status_code, again.json()["id"]) == (200, first.json()["id"])
+    again = await api.post("/v1/pipelines", json={"jobs": [{"job_type": "work"}, sent]})
+    assert (again.status_code, again.json()["job"]["id"]) == (200, first.json()["id"])
+
+
+async def test_the_answer_says_when_no_live_pod_would_run_a_job(api: httpx.AsyncClient, connection: Connection) -> None:
+    """F13"""
+    await know(connection)
+    job = {"job_type": "work", "payload": {"year": 1}}
+    assert (await api.post("/v1/jobs", json=job)).json()["warnings"] == []
+    other = (await api.post("/v1/jobs", json={"job_type": "wrok"})).json()
+    message = "No live pod has a handler for wrok: the job waits for one. Did you mean work?"
+    assert other["warnings"] == [{"code": "no_handler", "message": message}]
+    why = (await api.get(f"/v1/jobs/{other['id']}/why")).json()["reasons"][0]
+    assert (why["code"], why["message"].endswith("Did you mean work?")) == ("no_handler", True)
+    pipeline = {"jobs": [job, job | {"queue": "gpu"}, {"job_type": "wrok"}, {"job_type": "wrok"}]}
+    made = (await api.post("/v1/pipelines", json=pipeline)).json()
+    assert [warning["code"] for warning in made["warnings"]] == ["no_handler"]
+
+
+async def test_job_types_are_listed_with_their_pods(api: httpx.AsyncClient, connection: Connection) -> None:
+    await know(connection, "a/b c")
+    [found] = (await api.get("/v1/job-types")).json()["job_types"]
+    assert (found["name"], found["pods"], found["queues"], found["is_checked"]) == ("a/b c", ["pod"], None, True)
+    assert found["payload_schema"]["required"] == ["year"]
+    assert (await api.get("/v1/job-types/a%2Fb%20c")).json() == found
+    missing = await api.get("/v1/job-types/other")
+    assert (missing.status_code, missing.json()["remedy"]) == (404, "GET /v1/job-types lists those that are known.")

@@ -17,14 +17,27 @@ from reactor.cli.session import current_operator
 from reactor.database.connection import Connection
 from reactor.job import JobState
 from reactor.lifecycle.claim import claim_one
-from reactor.lifecycle.lease import Worker, retire_worker
+from reactor.lifecycle.lease import Worker, register_worker, retire_worker
 from reactor.queries.jobs import list_jobs
 from tests.support.command import Done, call
 from tests.support.jobs import insert
 
 Reactor = Callable[..., Done]
 
-COMMANDS = ["submit", "jobs", "why", "cancel", "retry", "recover", "pause", "resume", "drain", "schedules", "prune"]
+COMMANDS = [
+    "submit",
+    "jobs",
+    "why",
+    "cancel",
+    "retry",
+    "recover",
+    "pause",
+    "resume",
+    "drain",
+    "schedules",
+    "types",
+    "prune",
+]
 # Clears the screen, changes colour and direction of text, and contains markup of rich.
 HOSTILE = "\x1b[2J\x1b[31m[red]x[/red]\x07\u202e\u009b1m\r[link=http://evil]"
 
@@ -117,10 +130,53 @@ async def test_submit_returns_the_job_of_a_repeated_key_and_fails_on_a_busy_scop
     first = json.loads(reactor("submit", "work", "--key=k", "--scope=s", "--exclusive", "--json").stdout)
     again = reactor("submit", "work", "--key=k", "--json")
     assert again.returncode == 0
-    assert json.loads(again.stdout) == first | {"outcome": "existing"}
+    assert json.loads(again.stdout) == first | {"outcome": "existing", "warning": None}
     busy = reactor("submit", "work", "--scope=s", "--exclusive")
     assert busy.returncode == 1
     assert f"job {first['id']}" in busy.stderr
+
+
+async def know_type(connection: Connection) -> None:
+    """A live worker has published `csv_ingest`."""
+    await register_worker(connection, Worker("pod-7", {"csv_ingest": None}), 600)
+    await connection.execute(
+        "insert into reactor.job_types"
+        " (name, delivery, is_checked, version, payload_schema, description, timeout_seconds)"
+        " values ('csv_ingest', 'at_least_once', true, 'v', $1, 'Reads a file.', 90)",
+        '{"type": "object", "properties": {"file": {"type": "string"}, "rows": {}}, "required": ["file"]}',
+    )
+
+
+async def test_submit_refuses_a_payload_that_does_not_fit_and_warns_of_a_type_without_a_pod(
+    reactor: Reactor, connection: Connection
+) -> None:
+    """F1, F13"""
+    await know_type(connection)
+    refused = reactor("submit", "csv_ingest", '{"file": 7}')
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "payload.file must be a string" in refused.stderr
+    assert "`reactor types csv_ingest` shows the schema" in refused.stderr
+    good = reactor("submit", "csv_ingest", '{"file": "a.csv"}')
+    assert (good.returncode, good.stderr) == (0, "")
+    unknown = reactor("submit", "csv_ingst")
+    assert unknown.returncode == 0
+    assert unknown.stderr == (
+        "warning: No live pod has a handler for csv_ingst: the job waits for one. Did you mean csv_ingest?\n"
+    )
+
+
+async def test_types_lists_what_pods_have_handlers_for(reactor: Reactor, connection: Connection) -> None:
+    """F13"""
+    assert reactor("types").stderr == "No pod has published a job type.\n"
+    await know_type(connection)
+    listed = reactor("types").stdout.splitlines()
+    assert listed[0].split()[:2] == ["NAME", "PODS"]
+    assert re.match(r"csv_ingest +1 +20\S+ .* 3 +1 min 30 s +file\*, rows +Reads a file\.", listed[1]), listed
+    [found] = json.loads(reactor("types", "--json").stdout)
+    assert (found["pods"], found["payload_schema"]["required"]) == (["pod-7"], ["file"])
+    assert '"required"' in reactor("types", "csv_ingest").stdout
+    missing = reactor("types", "other")
+    assert (missing.returncode, "No pod has published" in missing.stderr) == (1, True)
 
 
 async def test_submit_reads_the_payload_from_a_file_or_standard_input(

@@ -6,9 +6,7 @@ import json
 import os
 import pty
 import signal
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -20,25 +18,14 @@ from reactor.cli.tree import draw
 from reactor.database.connection import Connection
 from reactor.feed.cursor import Cursor
 from reactor.feed.subscriptions import Batch, Change, Sign
+from tests.support.command import started
 from tests.support.until import until
 
 HERE = Cursor("1", (1, 1, ()))
 
 
-@asynccontextmanager
-async def watching(database: str, *arguments: str, **options: Any) -> AsyncIterator[asyncio.subprocess.Process]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "reactor", "watch", *arguments),
-        env={**os.environ, "REACTOR_DATABASE_URL": database, "TERM": "xterm"},
-        stdout=options.pop("stdout", asyncio.subprocess.PIPE),
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+def watching(database: str, *arguments: str, **options: Any) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
+    return started(database, "watch", *arguments, **options)
 
 
 async def insert(connection: Connection, pipeline_id: UUID, count: int = 2) -> list[int]:

@@ -69,6 +69,30 @@ async def check(job: Job) -> None:
         raise Fail("The station did not answer.")
 
 
+@register("talk", max_attempts=3)
+async def talk(job: Job, ctx: Context) -> Summary:
+    """Logs what its payload says in two steps. Fails once, and waits until its meta says that it may end."""
+    text = job.payload.get("text", "talking")
+    ctx.log.info(text, attempt=job.attempts, **{text[:50]: text})
+    if job.attempts == 1 and not job.payload.get("once"):
+        try:
+            raise ValueError("the station does not answer")
+        except ValueError:
+            ctx.log.exception("reading failed")
+        raise Retry(after=0.1)
+
+    async def step(name: str) -> None:
+        ctx.log.warning(f"in {name}")
+        for number in range(int(job.payload.get("lines", 0))):
+            ctx.log.info(f"{name} line {number}")
+
+    summary = await ctx.steps([[Step(f"day/{name}", step, name)] for name in ("alps", "baltic")])
+    while job.payload.get("waits") and not (await ctx.meta()).get("may_end"):
+        await asyncio.sleep(0.1)
+    ctx.log.critical("last words")
+    return summary
+
+
 @register("noop")
 async def noop() -> None:
     pass

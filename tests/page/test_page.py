@@ -532,6 +532,79 @@ HOSTILE = [
 ]
 
 
+async def open_job(open_tab: Any, site: Site, **payload: Any) -> tuple[Tab, int]:
+    """The panel of a new job that logs."""
+    pipeline = await site.submit([NewJob(job_type="talk", payload=payload)])
+    job_id = await site.fetch("select max(id) from reactor.jobs where job_type = 'talk'")
+    return await open_tab(f"?pipeline={pipeline}&job={job_id}"), job_id
+
+
+async def test_the_log_of_a_job_is_shown_by_attempt_and_step_while_it_runs(open_tab: Any, site: Site) -> None:
+    """J17"""
+    tab, job_id = await open_job(open_tab, site, waits=True)
+    logs = tab.page.locator(".logs")
+    await expect(logs.locator(".log-line", has_text="in baltic")).to_be_visible()
+    await expect(logs.locator(".log-attempt")).to_have_text(["Attempt 1", "Attempt 2"])
+    await expect(logs.locator("pre.error")).to_contain_text("the station does not answer")
+    warning = logs.locator(".log-line", has_text="in alps")
+    await expect(warning.get_by_role("img", name="warning")).to_be_visible()
+    await expect(warning.locator(".log-step")).to_have_text("day/alps")
+    await expect(warning.locator("time")).to_have_text(re.compile(r"^\d\d:\d\d:\d\d\.\d{3}$"))
+    await site.fetch("update reactor.jobs set meta = '{\"may_end\": true}' where id = $1 returning id", job_id)
+    await expect(logs.locator(".log-line").last).to_contain_text("last words")
+    await expect(logs.locator(".log-line")).to_have_count(6)
+
+
+async def test_the_log_shows_the_lines_of_a_selected_step_and_level(open_tab: Any, site: Site) -> None:
+    tab, _ = await open_job(open_tab, site, once=True)
+    logs = tab.page.locator(".logs")
+    await expect(logs.locator(".log-line")).to_have_count(4)
+    await tab.page.locator(".steps .step").last.click()
+    await expect(logs.locator(".log-line")).to_have_text([re.compile("in baltic")])
+    await logs.get_by_role("button", name="All steps").click()
+    await expect(logs.locator(".log-line")).to_have_count(4)
+    await logs.get_by_label("Lowest level").select_option("error")
+    await expect(logs.locator(".log-line")).to_have_text([re.compile("last words")])
+
+
+async def test_a_long_log_shows_its_end_and_older_lines_on_demand(open_tab: Any, site: Site) -> None:
+    """What the reader looks at stays in its place."""
+    tab, _ = await open_job(open_tab, site, once=True, lines=150)
+    logs = tab.page.locator(".logs")
+    await expect(logs.locator(".log-line").last).to_contain_text("last words")
+    await expect(logs.locator(".log-line")).to_have_count(200)
+    scroll = logs.locator(".scroll")
+    at_end = "element => element.scrollHeight - element.scrollTop - element.clientHeight < 2"
+    assert await scroll.evaluate(at_end)
+    first = logs.locator(".log-line").first
+    text = await first.text_content()
+    await scroll.evaluate("element => { element.scrollTop = 0 }")
+    await logs.get_by_role("button", name="Older lines").click()
+    await expect(logs.locator(".log-line")).to_have_count(304)
+    again = logs.locator(".log-line", has_text=str(text))
+    top = "element => element.getBoundingClientRect().top - element.closest('.scroll').getBoundingClientRect().top"
+    assert abs(await again.first.evaluate(top)) < 40
+
+
+async def test_new_lines_respect_where_the_reader_has_scrolled_to(open_tab: Any, site: Site) -> None:
+    tab, job_id = await open_job(open_tab, site, once=True, lines=60, waits=True)
+    logs = tab.page.locator(".logs")
+    await expect(logs.locator(".log-line", has_text="baltic line 59")).to_be_visible()
+    scroll = logs.locator(".scroll")
+    await scroll.evaluate("element => { element.scrollTop = 40 }")
+    await site.fetch("update reactor.jobs set meta = '{\"may_end\": true}' where id = $1 returning id", job_id)
+    await expect(logs.locator(".log-line").last).to_contain_text("last words")
+    assert await scroll.evaluate("element => element.scrollTop") == 40
+
+
+async def test_a_hostile_log_is_shown_as_text(open_tab: Any, site: Site) -> None:
+    text = "<img src=x onerror=alert(1)><script>alert(2)</script>\u202e{{x}}"
+    tab, _ = await open_job(open_tab, site, text=text, once=True)
+    line = tab.page.locator(".log-line").first
+    await expect(line).to_contain_text("<img src=x onerror=alert(1)><script>alert(2)</script>")
+    assert await tab.page.locator(".logs img, .logs script").count() == 0
+
+
 async def test_hostile_text_is_shown_as_text(open_tab: Any, site: Site) -> None:
     jobs = [
         NewJob(job_type="say", payload={"text": text, text: [text]}, scope=text, tags=[text], max_attempts=1)

@@ -6,6 +6,7 @@ from pathlib import Path
 from reactor.database.connection import Connection
 from reactor.lifecycle.claim import claim_one
 from reactor.lifecycle.lease import Worker, heartbeat, register_worker, retire_worker
+from reactor.lifecycle.steps import Planned, Record, StepState, plan_steps, record_steps
 from reactor.outcome import Completed, Errored, Failed, Partial
 from reactor.queries.jobs import find_job, list_jobs
 from reactor.queries.queues import find_restrictions
@@ -247,6 +248,27 @@ async def test_why_shows_the_pod_of_a_running_job_and_whether_its_worker_is_aliv
     assert 500 < reason.facts["lease_seconds"] <= 600
     await retire_worker(connection, worker.id)
     assert f"reactor recover {job_id}" in (await only_reason(connection, job_id, Code.WORKER_DEAD)).message
+
+
+async def test_why_a_running_job_waits_for_the_next_run_of_a_step(connection: Connection, worker: Worker) -> None:
+    job = await claim(connection, worker, await insert(connection))
+    planned = {"a": Planned(0, 3), "b": Planned(1, 1)}
+    await plan_steps(connection, job.id, job.attempt_id, planned, started=False, lists_stored=True)
+    await only_reason(connection, job.id, Code.RUNNING)
+    failed = Record(job.id, job.attempt_id, "a", StepState.PENDING, None, "ValueError: x", 1, 60.0, 0.5, 0.0)
+    await record_steps(connection, [failed])
+    reason = (await reasons(connection, job.id))[Code.STEP_WAITS]
+    assert reason.message.startswith("None of its steps is running. a has failed and runs again in ")
+    assert reason.message.endswith(", run 2 of 3.")
+    assert reason.facts | {"in_seconds": 0} == {
+        "name": "a",
+        "run": 2,
+        "max_attempts": 3,
+        "in_seconds": 0,
+        "error": "ValueError: x",
+    }
+    await connection.execute("""update reactor.jobs set step_counts = step_counts || '{"running": 1}'""")
+    await only_reason(connection, job.id, Code.RUNNING)
 
 
 async def test_why_shows_how_a_job_ended(connection: Connection, worker: Worker) -> None:

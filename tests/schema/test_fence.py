@@ -35,7 +35,7 @@ def stale_argument(parameter: asyncpg.Type, job_id: int) -> Any:
         "jsonb": "[]",
         "jsonb[]": [None],
         "int4": 10,
-        "int4[]": [3],
+        "int4[]": [1],
         "float4": 0.5,
         "float4[]": [0.5],
         "float8": 1.0,
@@ -68,7 +68,11 @@ async def running(connection: Connection, row: Row) -> dict[str, Any]:
 
 
 async def steps(connection: Connection) -> list[asyncpg.Record]:
-    return await connection.fetch("select * from reactor.steps order by position")
+    """And the lines of its log."""
+    return [
+        *await connection.fetch("select * from reactor.steps order by position"),
+        *await connection.fetch("select * from reactor.logs order by id"),
+    ]
 
 
 @pytest.mark.parametrize("name", sorted(set(ALL) - set(NOT_AN_ATTEMPTS)))
@@ -94,7 +98,7 @@ async def test_the_exempt_statements_change_the_job(connection: Connection, runn
 
 async def test_the_current_attempt_changes_the_job(connection: Connection, running: dict[str, Any], row: Row) -> None:
     """Otherwise the test above would prove nothing."""
-    for name in ("PLAN_STEPS", "RECORD_STEPS", "REPORT_PROGRESS", "REPORT_FACTS", "SETTLE"):
+    for name in ("PLAN_STEPS", "RECORD_STEPS", "REPORT_PROGRESS", "REPORT_FACTS", "WRITE_LOGS", "SETTLE"):
         before = await row(running["id"]), await steps(connection)
         prepared = await connection.prepare(ALL[name])
         arguments = [stale_argument(p, running["id"]) for p in prepared.get_parameters()]

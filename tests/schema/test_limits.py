@@ -434,7 +434,7 @@ async def test_a_claim_waits_for_no_line_that_it_opens_for_another_kind(
         "insert into reactor.lines select q, 'work', 'l', 0, now(), 'infinity' from unnest(array['a', 'b']) q"
     )
     await connection.execute("insert into reactor.departures values ('', 'work', 'l')")
-    other, take = connections[0], "select reactor.take_news('{b}', '{work}', $1)"
+    other, take = connections[0], "select opened_others from reactor.take_news('{b}', '{work}', $1)"
     departures = "select queue from reactor.departures order by queue"
     assert await connection.fetchval(take, await locks(connection, ("b", "work"))) is False
     assert [row["queue"] for row in await connection.fetch(departures)] == [""]
@@ -444,7 +444,7 @@ async def test_a_claim_waits_for_no_line_that_it_opens_for_another_kind(
             assert await connection.fetchval(take, await locks(connection, ("b", "work"), ("", "work"))) is True
         assert await connection.fetchval("select array_agg(queue) from reactor.lines where opens_at is null") == ["b"]
         assert [row["queue"] for row in await connection.fetch(departures)] == ["a"]
-    take = "select reactor.take_news('{a}', '{work}', $1)"
+    take = "select opened_others from reactor.take_news('{a}', '{work}', $1)"
     assert await connection.fetchval(take, await locks(connection, ("a", "work"))) is False
     assert await connection.fetchval("select count(*) from reactor.lines where opens_at is null") == 2
 
@@ -618,10 +618,14 @@ async def test_a_rate_is_exact_over_all_claimers(connection: Connection, databas
     await limit(connection, job_type="work", rate=rate)
     await insert_many(connection, 400)
     starts: list[float] = []
+    longest = 0.0  # the time between what a claim pays for and the start of its jobs
 
     async def pod(own: Connection) -> None:
+        nonlocal longest
         while len(starts) < 250:
+            before = time.monotonic()
             jobs, again, opens_in = await claim_once(own, worker, 5)
+            longest = max(longest, time.monotonic() - before)
             starts.extend(job.locked_at.timestamp() for job in jobs)
             assert jobs or again
             await asyncio.sleep(min(opens_in or 0.0, 0.02))
@@ -633,7 +637,7 @@ async def test_a_rate_is_exact_over_all_claimers(connection: Connection, databas
     starts.sort()
     for first in range(0, len(starts), 5):
         for last in range(first + 5, len(starts), 7):
-            assert last - first + 1 <= burst + (starts[last] - starts[first]) * rate + 1.5
+            assert last - first + 1 <= burst + (starts[last] - starts[first] + longest) * rate + 1.5
     assert (len(starts) - burst) / (starts[-1] - starts[0]) >= 0.5 * rate
 
 
@@ -656,6 +660,121 @@ async def test_a_rate_says_when_the_next_job_may_start(connection: Connection, w
     assert len(jobs) == 2
     assert again is Again.LIMITED
     assert opens_in == pytest.approx(3600, abs=60)
+
+
+# While a claim writes the jobs that it has chosen, the time comes at which the rates allow the next one.
+_TIME_PASSES = """
+create function pg_temp.pass_time() returns trigger language plpgsql as $$
+begin
+    update reactor.rates set paid_until = clock_timestamp();
+    return null;
+end
+$$;
+create trigger pass_time after update on reactor.jobs for each row execute function pg_temp.pass_time()
+"""
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        pytest.param([{"lane": "*"}], id="of each lane"),
+        pytest.param([{}], id="of the type"),
+        pytest.param([{"queue": "narrow", "lane": "*"}, {"queue": "narrow"}], id="of the queue and its lanes"),
+    ],
+)
+async def test_a_rate_that_allows_more_while_a_claim_is_under_way_needs_no_wake_up(
+    connection: Connection, worker: Worker, limits: list[dict[str, str]]
+) -> None:
+    """Nothing else announces it. The claim has left the jobs, because the rate was used up when it looked."""
+    for columns in limits:
+        await limit(connection, **{"job_type": "work", "rate": 1, "period": timedelta(hours=1), "burst": 1} | columns)
+    await insert_many(connection, 4, lane="a", queue="narrow")
+    await connection.execute(_TIME_PASSES)
+    for _ in range(3):
+        jobs, again, opens_in = await claim_once(connection, worker, 10)
+        assert len(jobs) == 1
+        assert (again, opens_in) == (Again.LIMITED, 0)
+    assert len((await claim_once(connection, worker, 10)).jobs) == 1
+
+
+@pytest.mark.parametrize("others", [0, 1, 5])
+@pytest.mark.parametrize("lane", [None, "a"])
+async def test_a_rate_of_another_queue_that_allows_more_while_a_claim_is_under_way_needs_no_wake_up(
+    connection: Connection, worker: Worker, others: int, lane: str | None
+) -> None:
+    """The claim has left out the queue as a whole, by an estimate."""
+    await limit(connection, queue="narrow", rate=1, period=timedelta(hours=1), burst=1)
+    for n in range(others):
+        await limit(connection, queue=f"plain {n}", max_running=9)
+    await insert_many(connection, 2, queue="narrow", lane=lane)
+    assert len(await claim(connection, worker, 10)) == 1
+    await connection.execute(_TIME_PASSES)
+    for n in range(max(1, others)):
+        await insert_many(connection, 1, queue=f"plain {n}")
+    jobs, again, opens_in = await claim_once(connection, worker, 10)
+    assert "narrow" not in {job.queue for job in jobs}
+    assert len(jobs) == max(1, others)
+    assert (again, opens_in) == (Again.LIMITED, 0)
+    assert [job.queue for job in await claim(connection, worker, 10)] == ["narrow"]
+
+
+async def test_a_rate_that_is_not_used_up_is_no_reason_to_claim_again(connection: Connection, worker: Worker) -> None:
+    await limit(connection, job_type="work", rate=1, period=timedelta(hours=1), burst=10)
+    await limit(connection, queue="full", max_running=0)
+    await insert_many(connection, 2, queue="full")
+    await insert_many(connection, 2)
+    jobs, again, opens_in = await claim_once(connection, worker, 5)
+    assert (len(jobs), again, opens_in) == (2, Again.LIMITED, None)
+
+
+@pytest.mark.parametrize("is_paused", [False, True])
+async def test_a_lane_whose_queue_may_not_run_is_no_reason_to_claim_again(
+    connection: Connection, worker: Worker, is_paused: bool
+) -> None:
+    """Its rate allows more. That the queue is resumed or has room again is announced."""
+    await limit(connection, queue="default", max_running=1)
+    await limit(connection, job_type="work", lane="*", rate=1, period=timedelta(hours=1), burst=1)
+    await insert_many(connection, 2, lane="a")
+    jobs = await claim(connection, worker, 5)
+    assert len(jobs) == 1
+    if is_paused:
+        await connection.execute("update reactor.queues set paused = true; delete from reactor.limits where lane = ''")
+        await claim(connection, worker, 5)
+    await connection.execute("update reactor.rates set paid_until = now(); update reactor.lines set opens_at = now()")
+    assert await claim_once(connection, worker, 5) == ([], Again.LIMITED, None)
+    await finish(connection, jobs)
+    await connection.execute("update reactor.queues set paused = false")
+    assert len(await claim(connection, worker, 5)) == 1
+
+
+async def test_a_claim_that_leaves_news_of_lines_is_followed_by_another(connection: Connection, worker: Worker) -> None:
+    """Their notifications have come already. There may be many, after a pause."""
+    await limit(connection, job_type="work", lane="*", max_running=1)
+    await insert_many(connection, 2, lane="a")
+    await connection.execute(
+        "insert into reactor.arrivals select a.* from reactor.arrivals a cross join generate_series(1, 2500)"
+    )
+    await insert_many(connection, 1, lane="b")
+    jobs, again, _ = await claim_once(connection, worker, 5)
+    assert (len(jobs), again) == (1, Again.NOW)
+    jobs, again, _ = await claim_once(connection, worker, 5)
+    assert (await lanes_of(connection, jobs), again) == (["b"], Again.LIMITED)
+
+
+async def test_a_claim_that_leaves_out_some_of_many_queues_is_followed_by_another(
+    connection: Connection, worker: Worker
+) -> None:
+    """It looks at the most urgent ones, and the limit that they share lets it take few of their jobs."""
+    await limit(connection, job_type="work", max_running=2)
+    await connection.execute(
+        "insert into reactor.jobs (job_type, queue) select 'work', 'queue ' || n from generate_series(1, 120) n"
+    )
+    await connection.execute("insert into reactor.jobs (job_type, priority) values ('other', 5)")
+    worker = replace(worker, job_types={"work": None, "other": None})
+    jobs, again, _ = await claim_once(connection, worker, 60)
+    assert ([job.job_type for job in jobs], again) == (["work"] * 2, Again.LATER)
+    jobs, again, _ = await claim_once(connection, worker, 60)
+    assert ([job.job_type for job in jobs], again) == (["other"], Again.LIMITED)
 
 
 async def test_a_producer_can_not_change_limits(connection: Connection) -> None:

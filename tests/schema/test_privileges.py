@@ -11,8 +11,10 @@ import pytest
 from reactor.database import statements
 from reactor.database.connection import Connection, connect
 from reactor.database.migrate import migrate, migrate_down
+from reactor.job_log import JobLog, LogOptions, Room
 from reactor.lifecycle.claim import claim
 from reactor.lifecycle.lease import Worker, register_worker
+from reactor.lifecycle.log_writer import write_logs
 from reactor.lifecycle.settle import settle
 from reactor.outcome import Completed, Ending
 
@@ -63,9 +65,10 @@ DENIED = [
     "delete from reactor.dependencies",
     *(
         f"select * from reactor.{table}"
-        for table in ("attempts", "steps", "workers", "queues", "schedules", "audit", "settings", "workload")
+        for table in ("attempts", "steps", "logs", "workers", "queues", "schedules", "audit", "settings", "workload")
     ),
     "insert into reactor.audit (what) values ('x')",
+    "select reactor.write_logs('{1}', null, null, null, 1, false, null, null, null, null, null, null, null)",
     "update reactor.settings set draining = true",
     "select * from reactor.claim(gen_random_uuid(), 1, null, '{a}', '{1}')",
     "select * from reactor.claim_job(1, gen_random_uuid(), 3)",
@@ -403,7 +406,14 @@ async def test_a_worker_may_run_jobs_and_not_change_the_schema(connection: Conne
         await register_worker(connection, worker, 60)
         for _ in range(2):
             [job] = await claim(connection, worker, 10)
-            assert await settle(connection, [Ending(job.id, job.attempt_id, Completed())])
+            room = Room(LogOptions())
+            job_log = JobLog(job.id, job.attempt_id, 1, 0, room, lambda _: None, is_later_attempt=True)
+            job_log.append("info", None, "first", None)
+            assert (await write_logs(connection, [(job_log, job_log.take(10))]))["error"] is None
+            job_log.confirm()
+            job_log.append("info", None, "last", None)
+            assert await settle(connection, [Ending(job.id, job.attempt_id, Completed(), log=job_log)])
+        assert await connection.fetchval("select count(*) from reactor.logs") == 4
         calls: dict[str, list[Any]] = {
             "RETRY": [[1]],
             "CANCEL": [[1], "x"],
@@ -416,7 +426,8 @@ async def test_a_worker_may_run_jobs_and_not_change_the_schema(connection: Conne
         }
         for name, arguments in calls.items():
             await connection.fetch(getattr(statements, name), *arguments)
-        assert await connection.fetchval("select count(*) from reactor.jobs") == 0
+        for table in ("jobs", "logs"):
+            assert await connection.fetchval(f"select count(*) from reactor.{table}") == 0
         for statement in (
             "drop table reactor.jobs",
             "alter table reactor.jobs add x int",
@@ -453,6 +464,7 @@ async def test_a_viewer_may_read_everything_and_change_nothing(connection: Conne
             "dependencies",
             "steps",
             "attempts",
+            "logs",
             "workers",
             "queues",
             "schedules",

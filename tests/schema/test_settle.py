@@ -328,6 +328,38 @@ async def test_due_jobs_are_promoted_and_the_next_due_time_is_returned(connectio
     assert [job.id for job in await claim(connection, worker, 10)] == ids[:2]
 
 
+async def test_a_job_that_becomes_due_during_a_promotion_is_the_next_one(connection: Connection) -> None:
+    await connection.execute(
+        """
+        create function pg_temp.wait() returns trigger language plpgsql as $$
+        begin
+            perform pg_sleep(extract(epoch from max(j.run_after) - clock_timestamp())) from reactor.jobs j;
+            return new;
+        end
+        $$;
+        create trigger wait before update on reactor.jobs for each row execute function pg_temp.wait();
+        insert into reactor.jobs (job_type, run_after)
+        select 'work', clock_timestamp() + s * interval '1 s' from unnest(array[0.1, 1]) s;
+        select pg_sleep(0.1)
+        """
+    )
+    promoted = await connection.fetchrow(statements.PROMOTE_DUE, 10)
+    assert promoted
+    # Both, if this machine took a second to get here.
+    assert promoted["moved"] == 2 or promoted["next_in_seconds"] <= 0
+
+
+async def test_a_due_job_whose_row_is_locked_is_promoted_later(database: str, connection: Connection) -> None:
+    """Nothing announces the end of the other transaction, if that changes nothing."""
+    await connection.execute("insert into reactor.jobs (job_type, run_after) values ('work', now() + interval '1 s')")
+    await connection.execute("update reactor.jobs set run_after = now() - interval '1 s'")
+    async with connect(database, name="other") as other, other.transaction():
+        await other.execute("select from reactor.jobs for update")
+        promoted = await connection.fetchrow(statements.PROMOTE_DUE, 10)
+    assert tuple(promoted or ()) == (0, 1.0)
+    assert tuple(await connection.fetchrow(statements.PROMOTE_DUE, 10) or ()) == (1, None)
+
+
 async def test_a_job_that_is_never_due_does_not_stop_promotion(connection: Connection) -> None:
     await connection.execute("insert into reactor.jobs (job_type, run_after) values ('work', 'infinity')")
     promoted = await connection.fetchrow(statements.PROMOTE_DUE, 10)

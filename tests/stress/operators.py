@@ -197,7 +197,8 @@ async def thin_out(world: World, connection: Connection, chance: random.Random) 
 
 
 async def open_everything(world: World, connection: Connection, chance: random.Random) -> None:
-    """So that all jobs can end: queues run, though limited, and draining is off."""
+    """So that all jobs can end: queues run, though limited, and draining is off. Some rates are so low that jobs wait
+    for them longer than workers look again after the last notification."""
     async with world.sessions.doing(connection, "open"):
         for queue in QUEUES:
             await connection.fetchval(statements.PAUSE_QUEUE, queue, False)
@@ -206,5 +207,7 @@ async def open_everything(world: World, connection: Connection, chance: random.R
                 await _remove_limit(world, connection, Key(*key))
             else:
                 most = None if max_running is None else max(10, max_running)
-                await _set_limit(world, connection, Key(*key), Values(most, None if rate is None else 500))
+                await _set_limit(
+                    world, connection, Key(*key), Values(most, None if rate is None else chance.choice((20, 500)))
+                )
         await connection.fetchval(statements.SET_DRAINING, False)

@@ -24,6 +24,7 @@ from reactor.outcome import Completed, Ending, Errored, Failed, Outcome, Partial
 from reactor.pod.quarantine import hand_over
 from reactor.worker.claim_loop import ClaimLoop
 from reactor.worker.marks import Marks
+from reactor.worker.slots import used_up
 from tests.stress.idleness import Resting
 from tests.stress.producers import job_type, options
 from tests.stress.world import QUEUES, QUOTAS, TYPES, World
@@ -199,6 +200,7 @@ class SimulatedWorker:
         loop = asyncio.get_running_loop()
         free = self._free_of_queues()
         marks = self._marks.next(loop.time()) if self._world.mix.has("marks", self._chance) else None
+        self._waits_for_slot = False
         async with self._world.sessions.doing(self._claims, "claim", refusals=refusals):
             jobs, again, opens_in = await claim_once(self._claims, self.worker, limit, marks, free)
             now = loop.time()
@@ -212,7 +214,7 @@ class SimulatedWorker:
             self._opens_at = NEVER if opens_in is None else now + max(opens_in, first)
             self._check_slots(jobs, free)
             self._held |= {job.attempt_id: job for job in jobs}
-            self._waits_for_slot = any(number <= 0 for number in self._free_of_queues().values())
+            self._note_slots(jobs, free)
             # The claim of a worker that has the lock of the same limit may take what this one wants.
             is_locked = opens_in is not None and opens_in <= first
             if not self._got_all or self._retry_at < NEVER or is_locked:
@@ -228,6 +230,13 @@ class SimulatedWorker:
         for queue, number in Counter(job.queue for job in jobs).items():
             if number > max(0, free.get(queue, number)):
                 self._world.report.violation("slots", f"{number} jobs of {queue} were claimed for {free} free slots")
+
+    def _note_slots(self, jobs: list[Job], free: dict[str, int]) -> None:
+        if queues := used_up(jobs, free):
+            now_free = self._free_of_queues()
+            self._waits_for_slot = all(now_free[queue] <= 0 for queue in queues)
+            if not self._waits_for_slot:  # a job has ended meanwhile
+                self._opens_at = 0.0
 
     def _chunks(self, jobs: list[Job]) -> Iterable[list[Job]]:
         """Jobs that end together."""

@@ -1,7 +1,7 @@
 """Claim loops in this process, without a pod."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
@@ -22,11 +22,12 @@ async def register(
     registry: Registry,
     *queues: str,
     concurrency: int = 10,
+    slots: Mapping[str, int] | None = None,
     running_attempts: RunningAttempts | None = None,
     **options: Any,
 ) -> ClaimLoop:
     """A claim loop of a new worker; `queues`: those that it claims from; `options`: of WorkerOptions."""
-    worker = Worker("pod-1", registry.job_types, queues, capacity=concurrency)
+    worker = Worker("pod-1", registry.job_types, queues, capacity=concurrency, slots=dict(slots or {}))
     async with connect(database, name="test") as connection:
         await register_worker(connection, worker, 600)
     worker_options = WorkerOptions(**({"url": database, "listen_url": database} | options))

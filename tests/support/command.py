@@ -1,9 +1,12 @@
 """The command `reactor` as tests call it."""
 
+import asyncio
 import os
 import sys
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from click.testing import CliRunner
@@ -24,6 +27,23 @@ def call(*arguments: str, stdin: bytes = b"", columns: int | None = None, **sett
     environment["COLUMNS"] = str(columns) if columns else None
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(_call, arguments, stdin, environment).result(timeout=60)
+
+
+@asynccontextmanager
+async def started(database: str, *arguments: str, **options: Any) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Runs the command in a process of its own, which is ended with the block."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "reactor", *arguments),
+        env={**os.environ, "REACTOR_DATABASE_URL": database, "TERM": "xterm"},
+        stdout=options.pop("stdout", asyncio.subprocess.PIPE),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
 
 
 def _call(arguments: tuple[str, ...], stdin: bytes, environment: dict[str, str | None]) -> Done:

@@ -34,6 +34,17 @@ async def await_(job: Job, ctx: Context) -> None:
     mark(job, "ended")
 
 
+@register("talk")
+async def talk(job: Job, ctx: Context) -> None:
+    """Logs a line at its start and when it is stopped."""
+    ctx.log.info("talking")
+    mark(job, "started")
+    try:
+        await asyncio.sleep(seconds(job))
+    finally:
+        ctx.log.warning("stopping")
+
+
 @register("held")
 async def held(job: Job) -> None:
     """Ends when the test creates the file `let-go`."""

@@ -1,6 +1,7 @@
 """The claim loop: wake-ups, claims during notifications, polls, stops, drains and limits."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,7 +14,10 @@ from reactor.database.connection import Connection, connect
 from reactor.database.listener import Listener
 from reactor.database.listener import Timings as ListenerTimings
 from reactor.embedded.locate import Location
-from reactor.lifecycle.claim import Claimed, claim_once
+from reactor.lifecycle.claim import Claimed, claim, claim_once
+from reactor.lifecycle.lease import Worker
+from reactor.lifecycle.settle import settle
+from reactor.outcome import Completed, Ending
 from reactor.pod.in_process import Reactor
 from reactor.settings import read_settings
 from reactor.worker import claim_loop
@@ -406,6 +410,40 @@ async def test_an_end_during_a_claim_that_does_not_see_it_causes_another_one(
         await until(lambda: work.ended == [first, second])
 
 
+async def test_a_slot_that_is_freed_during_a_claim_causes_another_one(
+    connection: Connection,
+    registry: Registry,
+    running: Running,
+    after_claims: Callable[[Hook], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The claim took as many jobs of the queue as there were slots when it began."""
+    monkeypatch.setattr(ClaimLoop, "timings", Timings(recheck_seconds=()))
+    started: list[int] = []
+    let_first_go, let_others_go = asyncio.Event(), asyncio.Event()
+
+    @registry.register("work")
+    async def work(job: Job) -> None:
+        started.append(job.id)
+        await (let_first_go if len(started) == 1 else let_others_go).wait()
+
+    async with running("default", slots={"default": 2}, poll_seconds=0, reconcile_seconds=3600) as loop:
+        first = await insert(connection)
+        await until(lambda: started == [first] and loop.is_at_rest)
+        await asyncio.sleep(0.3)  # then the last check for scheduled jobs, which claims too, is over
+
+        async def end_the_first(jobs: list[Job]) -> None:
+            if jobs and not let_first_go.is_set():
+                let_first_go.set()
+                await until(lambda: not loop.slots.held)
+
+        after_claims(end_the_first)
+        async with connection.transaction():
+            others = [await insert(connection) for _ in range(2)]
+        await until(lambda: started == [first, *others])
+        let_others_go.set()
+
+
 @pytest.mark.parametrize("lane", ["", "*"])
 async def test_a_claim_that_a_limit_stopped_short_is_not_ahead_of_free_slots(
     connection: Connection, running: Running, work: Work, lane: str
@@ -433,6 +471,38 @@ async def test_another_worker_claims_what_a_job_made_room_for_if_its_own_does_no
             first.stop()
             work.let_go.set()
             await until(lambda: work.ended == jobs)
+
+
+async def test_a_worker_looks_again_for_ends_that_are_not_notified(
+    connection: Connection,
+    worker: Worker,
+    running: Running,
+    work: Work,
+    after_claims: Callable[[Hook], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another end was, a moment before. The worker that notified, and the one that ended the job, claim no more."""
+    monkeypatch.setattr(ClaimLoop, "timings", Timings(recheck_seconds=()))
+    await connection.execute("insert into reactor.limits (job_type, max_running) values ('work', 1)")
+    await insert(connection)
+    (held,) = await claim(connection, worker, 1)
+    job_id = await insert(connection)
+    ended: list[int] = []
+    async with running(poll_seconds=0, reconcile_seconds=3600) as loop:
+        await until(lambda: loop.is_at_rest)
+
+        async def end_silently(jobs: list[Job]) -> None:
+            if not ended:
+                ended.append(held.id)
+                await connection.execute(
+                    "select setval('reactor.places_notified_at', $1)", round(time.time() * 1e3) + 900
+                )
+                await settle(connection, [Ending(held.id, held.attempt_id, Completed())])
+
+        after_claims(end_silently)
+        await connection.execute("select reactor.notify_places()")
+        await until(lambda: work.started == [job_id])
+        work.let_go.set()
 
 
 # Polls

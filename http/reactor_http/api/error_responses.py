@@ -1,6 +1,7 @@
 """Limits the time of requests, and turns errors into problem responses that say what to do."""
 
 import asyncio
+from urllib.parse import quote
 
 import asyncpg
 from starlette.exceptions import HTTPException
@@ -14,11 +15,13 @@ from reactor.errors import (
     DatabaseUnreachable,
     Draining,
     JobInvalid,
+    JobTypeUnknown,
     JobUnknown,
     LimitInvalid,
     LimitUnknown,
     LockedElsewhere,
     NotRecoverable,
+    PayloadRefused,
     PipelineUnknown,
     ReactorError,
     ScopeTaken,
@@ -101,6 +104,10 @@ def problem_of(error: ReactorError) -> Problem:
             )
         case LimitUnknown():
             return Problem(404, error.message, "GET /v1/limits lists them.")
+        case JobTypeUnknown():
+            return Problem(404, error.message, "GET /v1/job-types lists those that are known.")
+        case PayloadRefused():
+            return _payload_refused(error)
         case JobInvalid() | LimitInvalid():
             return Problem(422, error.message, error.remedy)
         case NotRecoverable():
@@ -119,6 +126,13 @@ def problem_of(error: ReactorError) -> Problem:
             return _database_refused(error)
         case _:
             return Problem(503, error.message, error.remedy, headers=_LATER)
+
+
+def _payload_refused(error: PayloadRefused) -> Problem:
+    errors = [{"field": field, "message": message} for field, message in error.errors]
+    detail = "{field} {message}.".format(**errors[0]) if len(errors) == 1 else f"{len(errors)} fields are invalid."
+    path = f"/v1/job-types/{quote(error.job_type, safe='')}"
+    return Problem(422, detail, f"GET {path} shows the schema of the payload.", errors=errors)
 
 
 def _database_unreachable() -> Problem:

@@ -10,13 +10,14 @@ from reactor.client.submit_unless_draining import submit_unless_draining
 from reactor.database.connection import Connection
 from reactor.errors import JobUnknown
 from reactor.queries.jobs import Filters, find_job_as_stored, list_jobs
+from reactor.queries.logs import LogFilters, list_logs
 from reactor.queries.why import why as find_reasons
 from reactor_http.api import responses
 from reactor_http.api.access import Permission, submitted_by
 from reactor_http.api.endpoint import Endpoint
 from reactor_http.api.read_request import job_id, read_body, read_query
-from reactor_http.api.render_response import join_json, json_response, response_with_etag, url_of
-from reactor_http.api.requests import JobRequest, JobsQuery
+from reactor_http.api.render_response import NO_STORE, join_json, json_response, response_with_etag, url_of
+from reactor_http.api.requests import JobRequest, JobsQuery, LogsQuery
 from reactor_http.problem import Problem
 from reactor_http.state import state_of
 
@@ -44,7 +45,8 @@ async def submit_job(request: Request) -> Response:
     location = url_of(request, f"/v1/jobs/{submitted.id}")
     if other:
         return json_response(content | {"job": other}, 200, location=location)
-    return json_response(content, 202, location=location)
+    warnings = [submitted.warning._asdict()] if submitted.warning else []
+    return json_response(content | {"warnings": warnings}, 202, location=location)
 
 
 async def find_jobs(request: Request) -> Response:
@@ -65,6 +67,27 @@ async def show_job(request: Request) -> Response:
     stored["steps"] = [f'{{"job_id":{job["id"]},{step[1:]}' for step in job.pop("steps")]
     version = job.pop("version")
     return response_with_etag(request, join_json(job, stored), version)
+
+
+async def show_logs(request: Request) -> Response:
+    query, identity = read_query(request, LogsQuery), job_id(request)
+    filters = query.model_dump(include={"attempt", "step", "level"})
+    async with state_of(request).connection() as connection:
+        page = await list_logs(
+            connection, identity, LogFilters(**filters), query.limit, after=query.after, before=query.before
+        )
+
+    def page_url(**place: int | None) -> str:
+        return url_of(request, f"/v1/jobs/{identity}/logs", **filters, limit=query.limit, **place)
+
+    lines = [join_json(line, {"fields": line.pop("fields")}).decode() for line in page.lines]
+    place = {
+        "job_state": page.job_state,
+        "previous": page.before and page_url(before=page.before),
+        "next": page_url(after=page.after, before=query.before) if page.has_more else None,
+        "after": page.after,
+    }
+    return Response(join_json(place, {"lines": lines}), headers=NO_STORE, media_type="application/json")
 
 
 async def show_why(request: Request) -> Response:
@@ -130,5 +153,14 @@ ENDPOINTS = (
         "Explain why a job is not running, where it runs, or how it ended",
         Permission.VIEW,
         {200: responses.Why},
+    ),
+    Endpoint(
+        "GET",
+        "/v1/jobs/{job_id}/logs",
+        show_logs,
+        "Show what a job's handler logged, by default the last lines",
+        Permission.VIEW,
+        {200: responses.LogPage},
+        query=LogsQuery,
     ),
 )

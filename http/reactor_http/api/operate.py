@@ -10,13 +10,14 @@ from reactor.job import JobState
 from reactor.operate import actions, limits
 from reactor.operate.limits import LimitKey, LimitValues
 from reactor.operate.schedules import list_schedules
+from reactor.queries.job_types import find_job_type, list_job_types
 from reactor.queries.pipelines import find_pipeline
 from reactor.queries.queues import find_restrictions, list_queues
 from reactor.queries.workers import list_workers
 from reactor_http.api import responses
 from reactor_http.api.access import Permission, RequestHandler, operator
 from reactor_http.api.endpoint import Endpoint
-from reactor_http.api.read_request import invalid, job_id, pipeline_id, queue_name, read_body
+from reactor_http.api.read_request import invalid, job_id, job_type_name, pipeline_id, queue_name, read_body
 from reactor_http.api.render_response import json_response
 from reactor_http.api.requests import CancelRequest, DrainRequest, EmptyBody, LimitName, LimitRequest
 from reactor_http.problem import Problem
@@ -69,6 +70,16 @@ async def retry_pipeline(request: Request) -> Response:
 async def show_workers(request: Request) -> Response:
     async with state_of(request).connection() as connection:
         return json_response({"workers": await list_workers(connection)})
+
+
+async def show_job_types(request: Request) -> Response:
+    async with state_of(request).connection() as connection:
+        return json_response({"job_types": await list_job_types(connection)})
+
+
+async def show_job_type(request: Request) -> Response:
+    async with state_of(request).connection() as connection:
+        return json_response(await find_job_type(connection, job_type_name(request)))
 
 
 async def show_queues(request: Request) -> Response:
@@ -202,6 +213,13 @@ ENDPOINTS = (
         "List worker processes: live ones, and those that ended recently",
         responses.WorkerList,
     ),
+    _view(
+        "/v1/job-types",
+        show_job_types,
+        "List the job types that pods have handlers for, with the schemas of their payloads",
+        responses.JobTypeList,
+    ),
+    _view("/v1/job-types/{job_type:path}", show_job_type, "Show a job type", responses.JobType),
     _view("/v1/queues", show_queues, "List queues with their job counts", responses.QueueList),
     _action(
         "/v1/queues/{queue:path}/pause",

@@ -1,5 +1,7 @@
 """The endpoints for pipelines: submit, list and show."""
 
+from typing import Any
+
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -25,11 +27,13 @@ async def submit_pipeline(request: Request) -> Response:
         job = await find_listed(connection, holder.id) if holder else None
     if holder and submitted.outcome == "busy":
         raise scope_conflict(holder.id, job)
-    content = {"pipeline_id": submitted.id, "outcome": submitted.outcome}
+    content: dict[str, Any] = {"pipeline_id": submitted.id, "outcome": submitted.outcome}
     location = url_of(request, f"/v1/pipelines/{submitted.id}")
     if job:
         return json_response(content | {"job": job}, 200, location=location)
-    return json_response(content | {"jobs": dict(zip(names, submitted.jobs, strict=True))}, 202, location=location)
+    content["jobs"] = dict(zip(names, submitted.jobs, strict=True))
+    content["warnings"] = [warning._asdict() for warning in submitted.warnings]
+    return json_response(content, 202, location=location)
 
 
 async def find_pipelines(request: Request) -> Response:

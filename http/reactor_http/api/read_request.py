@@ -70,10 +70,18 @@ def pipeline_id(request: Request) -> UUID:
 
 
 def queue_name(request: Request) -> str:
+    return _name(request, "queue")
+
+
+def job_type_name(request: Request) -> str:
+    return _name(request, "job_type")
+
+
+def _name(request: Request, parameter: str) -> str:
     try:
-        return _label.validate_python(request.path_params["queue"])
+        return _label.validate_python(request.path_params[parameter])
     except ValidationError as error:
-        raise invalid({"queue": _field_message(error.errors()[0]["msg"])}) from None
+        raise invalid({parameter: _field_message(error.errors()[0]["msg"])}) from None
 
 
 def invalid(errors: Mapping[str, str]) -> Problem:

@@ -8,12 +8,12 @@ from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 
-_NO_STORE = {"Cache-Control": "no-store"}
+NO_STORE = {"Cache-Control": "no-store"}
 _REVALIDATE = {"Cache-Control": "private, no-cache"}
 
 
 def json_response(content: Any, status: int = 200, *, location: str | None = None) -> Response:
-    headers = _NO_STORE | ({"Location": location} if location else {})
+    headers = NO_STORE | ({"Location": location} if location else {})
     return Response(to_json(content, inf_nan_mode="null"), status, headers, "application/json")
 
 

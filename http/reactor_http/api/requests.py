@@ -312,6 +312,19 @@ class JobsQuery(Query):
     """Only jobs older than this id; part of the URL in `next`."""
 
 
+class LogsQuery(Query):
+    attempt: int | None = Field(None, ge=0, le=2**31 - 1)
+    """The number of the attempt."""
+    step: Annotated[Text, Field(min_length=1, max_length=1000)] | None = None
+    level: Literal["debug", "info", "warning", "error", "critical"] | None = None
+    """Only lines of this level and above."""
+    limit: int = Field(200, ge=1, le=1000)
+    after: int | None = Field(None, ge=0, le=LARGEST_ID)
+    """The first lines after this id, 0: from the beginning. Without it: the last lines."""
+    before: int | None = Field(None, ge=1, le=LARGEST_ID)
+    """Only lines before this id; part of the URL in `previous`."""
+
+
 class PipelinesQuery(Query):
     state: Literal["running", "completed", "partial", "failed", "cancelled"] | None = None
     job_type: Label | None = None

@@ -156,6 +156,34 @@ class JobPage(ResponseBody):
     """URL of the next page; null on the last one. A page may be short or empty without being the last."""
 
 
+class LogLine(ResponseBody):
+    id: int
+    """Orders the lines of a job."""
+    at: datetime
+    attempt: int
+    attempt_id: UUID
+    number: int
+    """The position in its attempt, from 1; missing numbers were left out."""
+    level: Literal["debug", "info", "warning", "error", "critical"]
+    step: str | None
+    message: str
+    fields: dict[str, Any] | None
+    """What was logged with the message; `exception` is a traceback."""
+
+
+class LogPage(ResponseBody):
+    job_state: JobState
+    """When the lines were read: after a terminal state no more follow."""
+    lines: list[LogLine]
+    """In the order of their ids."""
+    previous: str | None
+    """URL of the lines before these; null: these are the first, or `after` was given."""
+    next: str | None
+    """URL of the lines after these; null: there are none yet."""
+    after: int
+    """The value of `after` for lines that follow later."""
+
+
 class Pipeline(ResponseBody):
     pipeline_id: UUID
     state: PipelineState
@@ -196,10 +224,18 @@ class FullPipeline(ResponseBody):
     steps: list[PipelineStep]
 
 
+class SubmitWarning(ResponseBody):
+    code: Literal["no_handler", "no_pod_for_queue"]
+    """no_handler: no live pod has a handler for the job type; no_pod_for_queue: none that has works on the queue."""
+    message: str
+
+
 class CreatedJob(ResponseBody):
     id: int
     pipeline_id: UUID
     outcome: Literal["created"]
+    warnings: list[SubmitWarning]
+    """Why the job would wait, although it was created."""
 
 
 class ExistingJob(ResponseBody):
@@ -214,6 +250,8 @@ class CreatedPipeline(ResponseBody):
     outcome: Literal["created"]
     jobs: dict[str, int]
     """Ids by name; jobs without a name are numbered from #1."""
+    warnings: list[SubmitWarning]
+    """Why some of the jobs would wait, although they were created: one for each job type and queue."""
 
 
 class ExistingPipeline(ResponseBody):
@@ -266,6 +304,35 @@ class Worker(ResponseBody):
 
 class WorkerList(ResponseBody):
     workers: list[Worker]
+
+
+class JobType(ResponseBody):
+    name: str
+    description: str | None
+    """The first line of the handler's docstring."""
+    queue: str | None
+    """The queue that its pods work on, if it is a single one."""
+    max_attempts: int | None
+    """The handler's default; null: 3."""
+    timeout_seconds: float | None
+    """The handler's default; null: no timeout."""
+    delivery: Literal["at_least_once", "at_most_once"]
+    """The handler's default."""
+    payload_schema: Any
+    """JSON Schema of the payload; null: the handler has no model."""
+    is_checked: bool
+    """Payloads are checked by the schema when jobs are submitted."""
+    published_at: datetime
+    last_seen_at: datetime
+    """When a live pod last had a handler for it."""
+    pods: list[str]
+    """Live pods that have a handler for it."""
+    queues: list[str] | None
+    """The queues that these work on; null: all."""
+
+
+class JobTypeList(ResponseBody):
+    job_types: list[JobType]
 
 
 class ListedQueue(ResponseBody):

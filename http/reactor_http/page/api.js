@@ -4,7 +4,7 @@
 import { setClock } from "./time.js";
 
 /**
- * @import { Changed, History, JobDetails, Me, PipelinePage, Problem, Queues, Stats, Why, Workers } from "./types.js"
+ * @import { Changed, History, JobDetails, LogPage, LogQuery, Me, PipelinePage, Problem, Queues, Stats, Why, Workers } from "./types.js"
  */
 
 const TOKEN_KEY = "reactor.token";
@@ -73,6 +73,16 @@ export const getJob = (id) => get(`v1/jobs/${id}`);
  * @returns {Promise<Why>}
  */
 export const getWhy = (id) => get(`v1/jobs/${id}/why`);
+
+/**
+ * @param {number} id
+ * @param {LogQuery} query
+ * @returns {Promise<LogPage>}
+ */
+export function getLogs(id, query) {
+  const given = Object.entries(query).filter(([, value]) => value !== null && value !== "" && value !== undefined);
+  return get(`v1/jobs/${id}/logs?${new URLSearchParams(given.map(([name, value]) => [name, String(value)]))}`);
+}
 
 /**
  * @param {string} query

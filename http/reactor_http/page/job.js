@@ -5,6 +5,7 @@ import { jobButtons } from "./actions.js";
 import * as api from "./api.js";
 import { h, setAttribute, setContent, setText } from "./dom.js";
 import { attemptsText, ranFor } from "./jobs.js";
+import { Logs } from "./logs.js";
 import { progressBar } from "./progress-bar.js";
 import { hrefTo, navigate } from "./router.js";
 import { badge, shape, TERMINAL } from "./states.js";
@@ -55,7 +56,8 @@ export class JobPanel {
   #attempts = h("section", { hidden: true });
   #dependencies = h("section", { hidden: true });
   #data = h("section", {});
-  #steps = new Steps();
+  #logs = new Logs();
+  #steps = new Steps((name) => this.#logs.setStep(name));
 
   /**
    * @param {PipelineStore} store
@@ -75,6 +77,7 @@ export class JobPanel {
       this.#reasons,
       this.#error,
       this.#steps.element,
+      this.#logs.element,
       this.#facts,
       this.#attempts,
       this.#dependencies,
@@ -87,6 +90,7 @@ export class JobPanel {
 
   close() {
     clearTimeout(this.#timer);
+    this.#logs.reset();
     this.#id = null;
   }
 
@@ -108,6 +112,7 @@ export class JobPanel {
     this.#loadedFor = null;
     this.#drawnFacts = "";
     this.#steps.reset();
+    this.#logs.reset();
     const sections = [this.#reasons, this.#error, this.#attempts, this.#dependencies, this.#data];
     for (const section of sections) setSection(section, null);
     this.element.hidden = id === null;
@@ -132,6 +137,7 @@ export class JobPanel {
   #drawMissing() {
     this.#bar.element.hidden = true;
     this.#steps.element.hidden = true;
+    this.#logs.element.hidden = true;
     this.#message.hidden = false;
     setText(this.#title, `Job ${this.#params.job}`);
     setText(this.#message, this.#store.isLoaded ? "No such job in this pipeline." : "Loading …");
@@ -149,6 +155,7 @@ export class JobPanel {
     this.#buttons.set(job);
     this.#drawFacts(job);
     this.#steps.set(this.#store.stepsOf(job.id));
+    this.#logs.set(job);
     this.#drawSections(job);
   }
 

@@ -72,7 +72,11 @@ export class Steps {
     this.#detail,
   );
 
-  constructor() {
+  #onSelect;
+
+  /** @param {(name: string) => void} onSelect */
+  constructor(onSelect) {
+    this.#onSelect = onSelect;
     // One tab stop for all steps; the arrow keys move between them.
     this.#content.addEventListener("keydown", (event) => this.#onKeydown(event));
   }
@@ -170,6 +174,7 @@ export class Steps {
   #select(name) {
     this.#selected = name;
     this.#showDetail();
+    this.#onSelect(name);
   }
 
   #showDetail() {

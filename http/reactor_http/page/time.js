@@ -72,6 +72,20 @@ export function age(iso) {
 export const clock = (ms) =>
   new Date(ms).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 
+/**
+ * The time of day, with milliseconds.
+ *
+ * @param {string} iso
+ */
+export function time(iso) {
+  return new Date(iso).toLocaleTimeString("en-GB", {
+    hour: "2-digit",
+    minute: "2-digit",
+    second: "2-digit",
+    fractionalSecondDigits: 3,
+  });
+}
+
 /** @param {string | null} iso */
 export function date(iso) {
   if (!iso) return "–";

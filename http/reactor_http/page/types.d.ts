@@ -106,6 +106,38 @@ export interface JobDetails extends Job {
   earlier_attempts: EarlierAttempt[];
 }
 
+export type LogLevel = "debug" | "info" | "warning" | "error" | "critical";
+
+export interface LogLine {
+  id: number;
+  at: Timestamp;
+  attempt: number;
+  attempt_id: string;
+  level: LogLevel;
+  step: string | null;
+  message: string;
+  fields: Record<string, unknown> | null;
+}
+
+export interface LogPage {
+  job_state: JobState;
+  lines: LogLine[];
+  /** The address of older lines. */
+  previous: string | null;
+  /** The address of lines that exist and are newer. */
+  next: string | null;
+  /** Where lines that are logged later begin. */
+  after: number;
+}
+
+export interface LogQuery {
+  after?: number;
+  before?: number;
+  step: string | null;
+  level: string;
+  limit: number;
+}
+
 export interface Reason {
   code: string;
   message: string;

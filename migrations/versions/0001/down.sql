@@ -1,14 +1,16 @@
 -- Drops everything that revision 0001 created. The roles stay: they belong to the server, and other databases may use
 -- them.
-drop view reactor.limit_rules, reactor.held_jobs, reactor.new_jobs, reactor.job_states, reactor.pipelines,
-    reactor.workload;
+drop view reactor.live_workers, reactor.limit_rules, reactor.held_jobs, reactor.new_jobs, reactor.job_states,
+    reactor.pipelines, reactor.workload;
 -- Policies and rules for new jobs refer to the table, and the table's triggers to the rules.
 drop trigger before_insert on reactor.jobs;
 drop policy leave_out_the_id_of_a_job_or_write_default on reactor.jobs;
 drop function reactor.before_insert, reactor.complete, reactor.check_job, reactor.is_plain,
     reactor.may_write_engine_columns, reactor.waited, reactor.queued, reactor.durations;
 drop table
-    reactor.wakeups, reactor.audit, reactor.archive, reactor.schedules, reactor.claims, reactor.freed_scopes,
+    reactor.wakeups, reactor.job_types, reactor.audit, reactor.logs, reactor.archive, reactor.schedules,
+    reactor.claims,
+    reactor.freed_scopes,
     reactor.scope_locks, reactor.limits, reactor.limit_locks, reactor.lines, reactor.arrivals, reactor.departures,
     reactor.places, reactor.rates, reactor.queues, reactor.workers, reactor.attempts, reactor.steps, reactor.unresolved,
     reactor.retry_parts, reactor.retries,
@@ -19,6 +21,12 @@ drop function
         text, jsonb, text, text, text[]),
     reactor.submit(varchar, json, uuid, text, bigint, timestamptz, bigint, double precision, text[], text, boolean,
         text, text, json, text, text, text[]),
+    reactor.submit_checked, reactor.find_complaints, reactor.is_key_held, reactor.check_job_payload,
+    reactor.checks_payloads, reactor.set_check_payloads, reactor.job_complaints, reactor.payload_complaints,
+    reactor.value_complaints, reactor.union_complaints, reactor.member_complaints, reactor.element_complaints,
+    reactor.has_only_type_of, reactor.join_complaints, reactor.text_complaint, reactor.number_complaint,
+    reactor.format_complaint, reactor.matches, reactor.resolve_schema, reactor.complaint, reactor.type_in_words,
+    reactor.has_type_of, reactor.is_of_type,
     reactor.submit_many, reactor.submit_pipeline, reactor.insert_jobs, reactor.insert_dependencies, reactor.parent,
     reactor.count_children, reactor.submitted_children, reactor.add_steps, reactor.end_steps, reactor.count_steps,
     reactor.is_step_name, reactor.due_at, reactor.began_at,
@@ -36,6 +44,7 @@ drop function
     reactor.add_retry_parts,
     reactor.sweep, reactor.expire_workers, reactor.is_in_contact, reactor.return_time, reactor.prune,
     reactor.prune_part, reactor.prune_whole, reactor.remove_jobs, reactor.last_ended, reactor.is_prunable,
+    reactor.insert_logs, reactor.write_logs, reactor.remove_logs,
     reactor.repair_waiting, reactor.create_archive_partition, reactor.after_jobs_updated, reactor.check_dependencies,
     reactor.connect_dependencies, reactor.sees_job, reactor.find_cycle, reactor.recompute_dependencies,
     reactor.resolve_ended, reactor.resolve_edges, reactor.check_lost_need, reactor.is_needed,

@@ -10,24 +10,25 @@
 -- Takes the news about these kinds, which the caller has locked: inserts lines, and opens those that may be served
 -- again. A limit may have lines of other kinds, too; its news are taken if its lock is among `locked`. A claim that
 -- began before the limit was created may be writing those lines. They are not waited for: news of them are left for
--- claims of their kinds. Returns whether there is something to do for such claims.
-create or replace function reactor.take_news(queues text[], types text[], locked int[], taken int default 2000)
-    returns boolean
+-- claims of their kinds. `opened_others`: there is something to do for such claims; `left_some`: there may be more news
+-- of the caller's kinds.
+create or replace function reactor.take_news(
+    queues text[], types text[], locked int[], taken int default 2000, out opened_others boolean, out left_some boolean)
 language plpgsql set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan
     set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 #variable_conflict use_column
-declare
-    opened_others boolean;
 begin
     with arrived as (
         delete from reactor.arrivals a where a.ctid = any (array(
             select n.ctid from unnest(queues, types) k (queue, job_type)
             join reactor.arrivals n on n.queue = k.queue and n.job_type = k.job_type limit take_news.taken))
         returning a.queue, a.job_type, a.lane, a.priority
+    ), added as (
+        insert into reactor.lines (queue, job_type, lane, priority, turn)
+        select distinct a.queue, a.job_type, a.lane, a.priority, clock_timestamp() from arrived a
+        on conflict (queue, job_type, lane, priority) do nothing
     )
-    insert into reactor.lines (queue, job_type, lane, priority, turn)
-    select distinct a.queue, a.job_type, a.lane, a.priority, clock_timestamp() from arrived a
-    on conflict (queue, job_type, lane, priority) do nothing;
+    select false, count(*) >= take_news.taken into opened_others, left_some from arrived;
 
     if exists (select from reactor.departures) then
         with departed as (
@@ -70,14 +71,14 @@ begin
         select exists (select from put_off) or exists (
             select from opened o where not exists (
                 select from unnest(queues, types) k (queue, job_type)
-                where k.queue = o.queue and k.job_type = o.job_type))
-        into opened_others;
+                where k.queue = o.queue and k.job_type = o.job_type)),
+            left_some or (select count(*) >= take_news.taken from departed)
+        into opened_others, left_some;
     end if;
 
     update reactor.lines l set opens_at = null
-    where l.opens_at <= (select clock_timestamp()) and l.opens_at < 'infinity'
+    where l.opens_at <= statement_timestamp() and l.opens_at < 'infinity'
         and (l.queue, l.job_type) in (select k.queue, k.job_type from unnest(queues, types) k (queue, job_type));
-    return coalesce(opened_others, false);
 end
 $$;
 comment on function reactor.take_news is 'Opens lines whose jobs became ready or may run again.';
@@ -90,7 +91,7 @@ begin
     return exists (select from reactor.lines l
             where l.opens_at is null and l.job_type = any (types) and (wanted is null or l.queue = any (wanted)))
         or exists (select from reactor.lines l
-            where l.opens_at < 'infinity' and l.opens_at <= (select clock_timestamp())
+            where l.opens_at < 'infinity' and l.opens_at <= statement_timestamp()
                 and l.job_type = any (types) and (wanted is null or l.queue = any (wanted)))
         or exists (select from reactor.arrivals a
             where a.job_type = any (types) and (wanted is null or a.queue = any (wanted)))
@@ -113,7 +114,8 @@ end
 $$;
 comment on function reactor.has_lines is 'Whether jobs with a lane wait in these queues and types.';
 
--- In how many seconds a claim from these queues and types may find more; NULL: nothing waits for a time.
+-- In how many seconds a claim from these queues and types may find more; NULL: nothing waits for a time. (What the
+-- caller could have served and did not, because its queue is paused or full, waits for a notification.)
 create or replace function reactor.next_opening(wanted text[], types text[]) returns float8
 language plpgsql stable set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan
     set enable_seqscan = off set enable_bitmapscan = off as $$
@@ -124,17 +126,18 @@ declare
     rate_lanes text[];
 begin
     select l.opens_at into next_at from reactor.lines l
-    where l.opens_at < 'infinity' and l.job_type = any (types) and (wanted is null or l.queue = any (wanted))
+    where l.opens_at > statement_timestamp() and l.opens_at < 'infinity'
+        and l.job_type = any (types) and (wanted is null or l.queue = any (wanted))
     order by l.opens_at limit 1;
     select array_agg(s.queue), array_agg(s.job_type), array_agg(s.lane) into rate_queues, rate_types, rate_lanes
     from reactor.rates s
-    where s.lane = '' and s.paid_until > (select clock_timestamp())
+    where s.lane = '' and s.paid_until > statement_timestamp()
         and (s.job_type = '' or s.job_type = any (types))
         and (s.queue = '' or wanted is null or s.queue = any (wanted));
     if rate_queues is not null then
         next_at := least(next_at, (
             select min(r.opens_at) from reactor.room(rate_queues, rate_types, rate_lanes) r
-            where r.opens_at < 'infinity'));
+            where r.opens_at > statement_timestamp() and r.opens_at < 'infinity'));
     end if;
     return case when next_at is not null then greatest(0, extract(epoch from next_at - clock_timestamp())) end;
 end

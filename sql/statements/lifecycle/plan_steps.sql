@@ -1,9 +1,9 @@
 -- Plans steps of the attempt $2 of the job $1: names $3, positions $4, how often each may run $10, pending or ($5)
--- started. A step that exists starts over, unless it is completed; one that waits for its next run, because an earlier
--- attempt was interrupted, waits on. $6: the milliseconds to wait for a lock (NULL: the server's setting). $7: the
--- job's message (NULL: unchanged). $9: its step_counts (NULL: unchanged, or counted here if $8). Returns the steps that
--- the job had before, if ($8) they are asked for and there are any, else one empty row. If the attempt is stale,
--- nothing is written and no row is returned.
+-- started. A step that exists starts over, unless it is completed; one that was interrupted keeps the number of its
+-- runs, and waits on if it waits for the next one. $6: the milliseconds to wait for a lock (NULL: the server's
+-- setting). $7: the job's message (NULL: unchanged). $9: its step_counts (NULL: unchanged, or counted here if $8).
+-- Returns the steps that the job had before, if ($8) they are asked for and there are any, else one empty row. If the
+-- attempt is stale, nothing is written and no row is returned.
 -- The job's row is locked: a transaction that takes the job from this attempt at the same moment must wait for this
 -- one, or this one for it; reading the row without a lock would let both happen. FOR NO KEY UPDATE and not FOR SHARE,
 -- because the row may be written, and two that share a lock can't both raise it.
@@ -27,10 +27,10 @@ with lock_timeout as materialized (
             else excluded.state end,
         started_at = case when s.state = 'pending' and s.run_after > clock_timestamp() then s.started_at
             else excluded.started_at end,
-        attempts = case when s.state = 'pending' then s.attempts else 0 end,
+        attempts = case when s.state in ('pending', 'running') then s.attempts else 0 end,
         run_after = case when s.state = 'pending' then s.run_after end,
-        ran_seconds = case when s.state = 'pending' then s.ran_seconds end,
-        error = case when s.state = 'pending' then s.error end,
+        ran_seconds = case when s.state in ('pending', 'running') then s.ran_seconds end,
+        error = case when s.state in ('pending', 'running') then s.error end,
         finished_at = null, result = null, changed_xid = txid_current()
     where s.state <> 'completed'
 ), counted as (

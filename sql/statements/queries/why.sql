@@ -49,6 +49,13 @@ select
         select o.id from reactor.jobs o
         where o.scope = j.scope and o.phase = 'ready'
         order by o.priority, o.id limit 1) end as ahead_id,
+    -- A running job of which no step runs: the step that runs next, after a run that failed.
+    case when j.state = 'running' and (j.step_counts ->> 'running')::int = 0 then (
+        select jsonb_build_object('name', t.name, 'run', t.attempts + 1, 'max_attempts', t.max_attempts,
+            'in_seconds', greatest(0, date_part('epoch', t.run_after - clock_timestamp())),
+            'error', left(t.error, 2000))
+        from reactor.steps t where t.job_id = j.id and t.state = 'pending' and t.run_after is not null
+        order by t.run_after limit 1) end as next_step,
     s.draining, coalesce(q.paused, false) as is_paused,
     -- Limits that allow no further job now.
     array(
@@ -79,7 +86,11 @@ select
             where o.phase = 'ready' and o.lane is null and o.queue = j.queue and o.job_type = j.job_type
                 and (o.priority, o.id) < (j.priority, j.id)
             limit 10000) o) end as ahead,
-    l.pods, l.with_handler, l.with_queue, l.with_both, l.capacity, l.held, l.silent
+    l.pods, l.with_handler, l.with_queue, l.with_both, l.capacity, l.held, l.silent,
+    extract(epoch from clock_timestamp() - t.last_seen_at)::float8 as type_unseen_seconds,
+    -- Read only where the type may be misspelt.
+    case when l.with_handler = 0 and t.name is null and j.state in ('waiting', 'pending')
+        then array(select k.name from reactor.job_types k limit 500) end as known_types
 from asked j
 cross join reactor.settings s
 left join reactor.jobs b on b.id = j.broken_by
@@ -87,6 +98,7 @@ left join reactor.workers w on w.id = j.worker_id
 left join reactor.jobs h on h.scope = j.scope and h.holds_scope and j.state in ('waiting', 'pending')
 left join reactor.workers hw on hw.id = h.worker_id
 left join reactor.queues q on q.name = j.queue
+left join reactor.job_types t on t.name = j.job_type
 cross join lateral (
     select count(distinct l.pod)::int as pods,
         count(distinct l.pod) filter (where l.has_handler)::int as with_handler,

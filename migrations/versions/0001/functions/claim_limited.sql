@@ -44,11 +44,14 @@ declare
     left_some boolean;
     remaining int := batch;
     per_line int;
+    most_kinds int := greatest(batch, 100);
     window_size int;  -- how many lines of a kind to look at: more, while they turn out to be closed
     bucket int;
     fits boolean;
     has_more boolean;
     opened_others boolean := false;
+    opened_now boolean;
+    left_news boolean;
     closed_some boolean;
     was_full boolean;
     again boolean := false;
@@ -62,10 +65,11 @@ begin
         parked_some := false;
         closed_some := false;
         was_full := false;
+        left_news := false;
         others := '{}';
         select k.queue, k.job_type, k.quota, k.is_plain, k.is_open
         into kind_queue, kind_type, kind_quota, kind_is_plain, kind_is_open
-        from reactor.open_kinds(queues, types, quotas, greatest(batch, 100)) k;
+        from reactor.open_kinds(queues, types, quotas, most_kinds) k;
         exit when kind_queue is null;
 
         select array_agg(k.queue), array_agg(k.job_type) into ours_queue, ours_type
@@ -85,10 +89,9 @@ begin
             into ours_queue, ours_type
             from unnest(ours_queue, ours_type, kind_is_locked) k (queue, job_type, is_locked) where k.is_locked;
             -- From here on, new statements see what was committed before the locks.
-            -- Not `... or opened_others`: a plan for the value true contains no call.
-            if reactor.take_news(ours_queue, ours_type, locked) then
-                opened_others := true;
-            end if;
+            select n.opened_others, n.left_some into opened_now, left_news
+            from reactor.take_news(ours_queue, ours_type, locked) n;
+            opened_others := opened_others or opened_now;
             if exists (select from unnest(ours_queue, ours_type) k (queue, job_type)
                 join reactor.limits l on l.queue in ('', k.queue) and l.job_type in ('', k.job_type)
                 where l.max_running is not null
@@ -230,7 +233,7 @@ begin
         end if;
         -- Other lines, or jobs behind those that were skipped or parked.
         again := remaining > 0 and (closed_some and cardinality(line_kind) >= window_size or parked_some
-            or taken <> '{}' and has_more or others <> '{}');
+            or taken <> '{}' and has_more or others <> '{}' or left_news);
         -- What was taken starts with the commit, and other claims of these kinds wait for it: the next claim may look
         -- for more. But where lines turned out to be full, further rounds close those that it would look at in vain.
         exit when not was_full and (taken <> '{}' or not again);
@@ -244,6 +247,7 @@ begin
     end if;
     if remaining > 0 or later or 0 = any (bucket_free) then
         opens_in := reactor.next_opening(queues, types);
+        later := later or cardinality(kind_queue) >= most_kinds;  -- there may be others
         return query select null::bigint, case when again then 'again' when later then 'later' else 'limited' end,
             null::jsonb, null::uuid, null::bigint, null, null::smallint, null::text[], null, null::uuid,
             null::int, null::int, opens_in::real, null::timestamptz, null::timestamptz, null::timestamptz, null;

@@ -66,7 +66,8 @@ return case when num_nonnulls(attempt_id, worker_id, locked_by, locked_at, start
     and changed_xid = txid_current() and inserted_xid = changed_xid
     and created_at >= current_timestamp and created_at <= clock_timestamp()
     and (created_by = current_user and parent_id is null or reactor.may_write_engine_columns())
-    then num_nonnulls(max_attempts, timeout_seconds, scope, lane, idempotency_key, run_after, meta, submitted_by,
+    then not reactor.checks_payloads()
+        and num_nonnulls(max_attempts, timeout_seconds, scope, lane, idempotency_key, run_after, meta, submitted_by,
             delivery) = 0
         and queue = 'default' and priority = 0 and not exclusive and tags = '{}'
         and octet_length(job_type) <= 200
@@ -205,6 +206,9 @@ begin
         new.delivery)
     then
         perform reactor.check_job(new);
+    end if;
+    if reactor.checks_payloads() then
+        perform reactor.check_job_payload(new.job_type, new.payload);
     end if;
     if new.run_after is not null then
         new.run_after := reactor.unless_past(new.run_after);

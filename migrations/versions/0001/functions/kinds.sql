@@ -140,7 +140,7 @@ begin
                 or l.rate is not null and exists (
                     select from reactor.rates s
                     where s.queue = l.queue and s.job_type = l.job_type and s.lane = '' and s.paced_at = l.paced_at
-                        and s.paid_until > clock_timestamp() + (l.burst - 1) * l.every)) as is_full
+                        and s.paid_until > statement_timestamp() + (l.burst - 1) * l.every)) as is_full
             from reactor.limit_rules l
             where l.queue in ('', r.queue) and l.job_type in ('', r.job_type) and l.lane = '') l
         where r.n > most or r.job_type = any (types) and (wanted is null or r.queue = any (wanted))
@@ -218,7 +218,7 @@ begin
 
     select exists (select from reactor.arrivals), exists (select from reactor.departures),
         exists (select from reactor.lines l
-            where l.opens_at < 'infinity' and l.opens_at <= (select clock_timestamp()))
+            where l.opens_at < 'infinity' and l.opens_at <= statement_timestamp())
     into any_arrived, any_departed, any_due;
     with kind as materialized (
         select w.queue, t.job_type, t.quota,
@@ -254,7 +254,7 @@ begin
                 or any_due and exists (
                     select from reactor.lines c
                     where c.queue = o.queue and c.job_type = o.job_type and c.opens_at < 'infinity'
-                        and c.opens_at <= (select clock_timestamp()))) as has_news) n
+                        and c.opens_at <= statement_timestamp())) as has_news) n
         where (j.id is not null or l.priority is not null or n.has_news)
             and not exists (select from reactor.queues q where q.name = o.queue and q.paused)
         order by n.has_news desc, least(j.priority, l.priority),

@@ -7,6 +7,10 @@
 -- it, by rows of reactor.limit_locks; locks are tried and never waited for. A claim that fails to get one leaves the
 -- kind and comes back. A limit's lock covers the kinds below it: a claim that has the lock of a type is the only one
 -- from any queue of it.
+--
+-- A limit that is full causes a notification when it has room again. A rate causes none: the claim that leaves jobs
+-- because of it answers when it allows more. Therefore a claim looks at all rates as of one time, the start of its
+-- statement. With a later time for the answer, a rate that allows more by then would be left out of both.
 
 create or replace function reactor.limit_bucket(queue text, job_type text) returns int
 language sql immutable parallel safe return hashtext(queue || chr(31) || job_type) & 1023;
@@ -42,7 +46,7 @@ language plpgsql stable set search_path = pg_catalog, pg_temp set jit = off set 
     set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 #variable_conflict use_column
 declare
-    now_at timestamptz := clock_timestamp();
+    now_at timestamptz := statement_timestamp();
 begin
     return query
         select b.n::int,
