@@ -38,7 +38,7 @@ def verify(system: System) -> None:
     scenario = Scenario(system, unused_week(system))
     scenario.run()
     print(
-        f"simulation: verified. {scenario.compared} model-days have the same positions, trades and returns in every run:"
+        f"simulation: verified. {scenario.compared} model-days have the same positions, trades and returns each time:"
         " in batch mode, in server mode with a pod that was killed, and after a retry of those that had failed."
     )
 
