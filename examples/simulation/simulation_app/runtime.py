@@ -47,7 +47,12 @@ class Runtime(NamedTuple):
         """What the trading model decides. It is ended when this is cancelled."""
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-I", str(TRADER),
-            cwd=self.folder, env=self.environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+            cwd=self.folder, env=self.environment,
+            # Open as long as this process lives: the model ends with it.
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+            # Ctrl-C in a terminal reaches the pod only, which gives its model-days time to end.
+            start_new_session=True,
         )  # fmt: skip
         line = ""
         try:

@@ -111,7 +111,7 @@ class Scenario:
     def read_the_log(self, job_id: int) -> None:
         """J17"""
         lines = self.vera.get(f"/api/simulations/{job_id}/logs/{self.week['last']}/balanced")
-        expect("its second line", lines[1]["message"], "spread of 1 days: ALFA, BETA, GAMMA, DELTA, OMEGA")
+        expect("its second line", lines[1]["message"], "spread over 1 days: ALFA, BETA, GAMMA, DELTA, OMEGA")
         expect("the step of its lines", {line["step"] for line in lines}, {f"{self.week['last']}/balanced"})
 
     def interrupt_the_market(self) -> None:

@@ -6,6 +6,8 @@ nothing but its directory and its environment, and decides the same whenever it 
 
 import json
 import os
+import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from decimal import Decimal
@@ -51,7 +53,13 @@ def trade(prices: Prices, cash: Decimal, held: Positions, symbols: list[str]) ->
     return cash, {symbol: quantity for symbol, quantity in wanted.items() if quantity}, order
 
 
+def end_with_the_pod() -> None:
+    sys.stdin.read()
+    os._exit(1)
+
+
 def main() -> None:
+    threading.Thread(target=end_with_the_pod, daemon=True).start()
     config = json.loads(Path("config.json").read_text())
     prices = {symbol: [Decimal(price) for price in closes] for symbol, closes in config["prices"].items()}
     cash, held = Decimal(config["cash"]), config["positions"]
@@ -59,7 +67,7 @@ def main() -> None:
     # As long as a model takes that is asked over a network.
     time.sleep(float(os.environ["THINK_SECONDS"]))
     symbols = STRATEGIES[config["strategy"]](prices, config["window"])
-    print(f"{config['strategy']} of {config['window']} days: {', '.join(symbols)}")
+    print(f"{config['strategy']} over {config['window']} days: {', '.join(symbols)}")
     cash, positions, order = trade(prices, cash, held, symbols)
     trades = []
     for symbol in order:

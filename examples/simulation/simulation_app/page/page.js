@@ -88,14 +88,7 @@ function showSimulations(simulations) {
     const open = button(`${simulation.first} to ${simulation.last}`, () => show(simulation.job_id));
     const { completed, total } = simulation.counts;
     const seconds = `${simulation.durations.total.toFixed(1)} s`;
-    return [
-      simulation.job_id,
-      open,
-      simulation.models.join(", "),
-      simulation.state,
-      `${completed} of ${total}`,
-      seconds,
-    ];
+    return [simulation.job_id, open, simulation.models.length, simulation.state, `${completed} of ${total}`, seconds];
   });
   fill("simulations", ["Job", "Dates", "Models", "State", "Completed", "Time"], rows);
 }
@@ -141,15 +134,21 @@ function showGrid(simulation, results) {
     ...simulation.models.map((/** @type {string} */ model) => {
       const day = days.get(`${date}/${model}`);
       const found = returns.get(key(day));
-      const text = found === undefined ? day.state : `${found > 0 ? "+" : ""}${(100 * found).toFixed(2)} %`;
-      const open = button(text, () => showLog(day));
+      const open = button(found === undefined ? day.state : percent(found), () => showLog(day));
       open.dataset.state = day.state;
       open.title = [day.state, day.error].filter(Boolean).join(": ");
       return open;
     }),
   ]);
+  /** @param {string} model */
+  const total = (model) =>
+    results.filter((result) => result.model === model).reduce((value, result) => value * (1 + +result.day_return), 1);
+  rows.push(["Return", ...simulation.models.map((/** @type {string} */ model) => percent(total(model) - 1))]);
   fill("grid", ["Date", ...simulation.models], rows);
 }
+
+/** @param {number} fraction */
+const percent = (fraction) => `${fraction > 0 ? "+" : ""}${(100 * fraction).toFixed(2)} %`;
 
 /** @param {number} jobId */
 async function show(jobId) {
