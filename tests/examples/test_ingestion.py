@@ -4,6 +4,7 @@ Docstrings name the rows of docs/coverage.md that a test proves.
 """
 
 import asyncio
+import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -89,7 +90,7 @@ async def spare(databases: Databases) -> AsyncIterator[str]:
 async def test_every_type_of_the_ingestion_pipeline_has_a_handler_and_completes(
     system: System, connection: Connection
 ) -> None:
-    """D1, D10: csv_ingest, api_ingest, factor_ingest, emission_recalc, module_emission_recalc, unit_sync and
+    """D10: csv_ingest, api_ingest, factor_ingest, emission_recalc, module_emission_recalc, unit_sync and
     aggregation."""
     completed = await connection.fetch("select distinct job_type from reactor.jobs where state = 'completed'")
     assert {row["job_type"] for row in completed} == set(JOB_TYPES)
@@ -100,7 +101,7 @@ async def test_every_type_of_the_ingestion_pipeline_has_a_handler_and_completes(
 async def test_the_totals_of_all_reports_follow_from_entries_and_factors(
     connection: Connection, scenario: Scenario
 ) -> None:
-    """D5, D6: after two clicks, two uploads at once and a killed pod."""
+    """D10: after two clicks, two uploads at once and a killed pod."""
     reports = await connection.fetch(
         """
         select r.module, r.total_kg, (
@@ -140,7 +141,7 @@ async def test_one_run_of_a_combination_is_current_and_no_two_run_at_the_same_ti
 async def test_the_import_of_the_killed_pod_was_run_again_by_another_one(
     system: System, connection: Connection
 ) -> None:
-    """P4, P6, P8: each attempt names its pod, and is counted at its claim."""
+    """P4, P8, D7: each attempt names its pod, and has a time of its own; the job started once."""
     [job] = await connection.fetch("select * from reactor.jobs where job_type = 'api_ingest'")
     [earlier] = await connection.fetch("select * from reactor.attempts where job_id = $1", job["id"])
     assert (earlier["outcome"], job["attempts"], job["state"]) == ("lease_lost", 2, "completed")
@@ -151,7 +152,8 @@ async def test_the_import_of_the_killed_pod_was_run_again_by_another_one(
 
 
 async def test_children_have_the_module_and_year_of_their_parent_and_not_its_type(connection: Connection) -> None:
-    """D8, D9, D17: one recalculation per stale type, all in the pipeline of the parent, which counts them."""
+    """D8, D9, D17: one recalculation per stale type, all in the pipeline of the parent, which counts them, and names
+    the types beside its result."""
     children = await connection.fetch(
         """
         select c.job_type, c.payload::text::jsonb ->> 'data_entry_type' as type, c.scope,
@@ -172,10 +174,18 @@ async def test_children_have_the_module_and_year_of_their_parent_and_not_its_typ
         """
     )
     assert miscounted == 0
+    factors = await connection.fetch(
+        """
+        select children, meta from reactor.jobs
+        where job_type = 'factor_ingest' and payload @> '{"module": "travel", "year": 2026}' order by id
+        """
+    )
+    assert [row["children"] for row in factors] == [4, 0, 3]
+    assert json.loads(factors[2]["meta"]) == {"file": "factors_travel_revised.csv", "stale_types": ["car", "plane"]}
 
 
 async def test_a_run_ends_as_success_warning_or_error_with_the_message_of_its_handler(connection: Connection) -> None:
-    """D6, D7: what was rejected is kept, also where no row was valid."""
+    """D6: what was rejected is kept, also where no row was valid."""
     runs = await connection.fetch(
         """
         select j.meta ->> 'file' as file, j.state, j.status_message, j.error, j.finished_at is not null as is_stamped,
@@ -352,7 +362,7 @@ def alembic(url: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
 async def test_a_pod_that_dies_inside_its_transaction_leaves_nothing_and_its_run_is_recovered(
     spare: str, tmp_path: Path
 ) -> None:
-    """P7: recover is refused while the worker may be alive, and grants a fresh quota of attempts. There is no other
+    """P7, D6: recover is refused while the worker may be alive, and grants a fresh quota of attempts. There is no other
     pod that takes the job."""
     with ExitStack() as exits:
         system = System(spare, tmp_path, exits)
@@ -385,7 +395,7 @@ async def test_a_pod_that_dies_inside_its_transaction_leaves_nothing_and_its_run
 
 
 async def test_the_page_of_the_example_shows_the_progress_of_an_upload_and_the_report(system: System) -> None:
-    """D11, D13: the streams of reactor are mounted in the application."""
+    """The streams of reactor are mounted in the application, and its tokens open them."""
     year = 2050
     anna = Client(system.client())
     await asyncio.to_thread(anna.finished, anna.post("/api/units/sync"))

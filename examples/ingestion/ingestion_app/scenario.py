@@ -80,7 +80,7 @@ class Scenario:
         expect("the jobs that follow from unchanged factors", again["children"], 0)
 
     def click_twice(self) -> None:
-        """The page sends the same key with each click."""
+        """P9: the page sends the same key with each click."""
         key = str(uuid4())
         with ThreadPoolExecutor(4) as clicks:
             responses = list(clicks.map(lambda _: self.upload("plane", "plane.csv", key=key), range(4)))
@@ -90,7 +90,8 @@ class Scenario:
         self.anna.finished(accepted(responses[0]))
 
     def upload_two_files_at_once(self) -> None:
-        """Their jobs have the same scope, so they run one after the other, and the later one replaces the entries."""
+        """P1, P2, P9: their jobs have the same scope, so they run one after the other, and the later one replaces the
+        entries."""
         files = ("plane.csv", "plane_corrected.csv")
         with ThreadPoolExecutor(2) as uploads:
             responses = list(uploads.map(lambda file: self.upload("plane", file), files))
@@ -109,6 +110,7 @@ class Scenario:
         self.expect_rejected(nothing, [2, 3, 4])
 
     def kill_a_pod_during_an_import(self) -> None:
+        """P4, P7, P8"""
         submitted = self.anna.post("/api/imports", module="travel", data_entry_type="train", year=self.year)
         job = until("the import is under way", lambda: self.job_at(submitted["job_id"], progress=0.2))
         recover = f"/reactor/v1/jobs/{job['id']}/recover"
@@ -123,7 +125,7 @@ class Scenario:
         expect("the rows that were imported", job["result"]["rows"], len(upstream("train")))
 
     def change_factors(self) -> None:
-        """The calculations are paused meanwhile, so that the stale factors can be seen."""
+        """D16: the calculations are paused meanwhile, so that the stale factors can be seen."""
         self.anna.post("/reactor/v1/queues/recalc/pause")
         submitted = accepted(self.upload_factors_of("travel", "factors_travel_revised.csv"))
         until("the factors are stored", lambda: self.anna.job(submitted["job_id"])["state"] == "completed")
