@@ -18,19 +18,22 @@ PG ?=
 # How long `make stress` lasts, and the seed of its choices (unset: a new one)
 SECONDS ?= 300
 SEED ?=
+# SERVE=1: `make example-…` keeps running, for a look at the page
+export SERVE ?=
 # Of `make chaos` and `make bench`: SHORT=1 for a few of the faults, and to try that the benchmarks run
 SHORT ?=
 
 # The tests start hundreds of processes. Each of them would compile everything that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv run test check check-page clients chaos stress bench coverage screenshots format format-page migration lock clean
+.PHONY: help venv run test check check-page example-ingestion clients chaos stress bench coverage screenshots format format-page migration lock clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make run      start PostgreSQL and reactor on this machine; Ctrl-C stops them'
 	@echo 'make test     run the tests against a real PostgreSQL (PG=16 or PG=18: its version; ARGS="-k word": a selection)'
 	@echo 'make check    formatting, lint, types (of a user, too), import rules; the page too, where Node is installed'
+	@echo 'make example-ingestion  run an application of examples/, and check what it did (SERVE=1: keep it running)'
 	@echo 'make clients  install the client libraries of other languages, and test each of them (CLIENTS=python,node: these)'
 	@echo 'make chaos    crash, freeze, fill, cut off and move servers and pods while jobs run; kill pods 200 times;'
 	@echo '              race 1,000 fan-ins (about 12 minutes; SHORT=1: four of the faults only, 2 minutes)'
@@ -64,6 +67,9 @@ run: venv
 test: venv
 	@REACTOR_TEST_PG=$(PG) $(IN) -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
+example-ingestion: venv
+	@cd examples/ingestion && ../../$(IN) -m ingestion_app
+
 check: venv check-page
 	@$(IN) -m ruff format --check --quiet . || { echo 'Formatting differs: run `make format`.'; exit 1; }
 	@$(IN) -m ruff check --quiet .
@@ -75,7 +81,7 @@ check: venv check-page
 NODE := $(shell command -v node 2>/dev/null)
 NPM := $(shell command -v npm 2>/dev/null)
 NODE_TOOLS := $(if $(NODE),$(if $(NPM),node_modules/.made))
-PAGE := 'http/reactor_http/page/*.{js,ts,css,html}' 'tests/clients/node/**/*.mjs'
+PAGE := 'http/reactor_http/page/*.{js,ts,css,html}' 'examples/*/*/page/*.{js,css,html}' 'tests/clients/node/**/*.mjs'
 
 node_modules/.made: package-lock.json
 	@npm ci --loglevel error --no-progress >/dev/null
@@ -131,7 +137,7 @@ coverage: venv
 	@$(IN) -m tests.support.coverage
 
 screenshots: venv
-	@$(IN) -m tests.page.screenshots
+	@PYTHONPATH=examples/ingestion $(IN) -m tests.page.screenshots
 
 format: venv format-page
 	@$(IN) -m ruff check --quiet --fix-only --select I .

@@ -279,6 +279,7 @@ def test_tests_are_named_after_the_module_they_test() -> None:
         "api",
         "chaos",
         "clients",
+        "examples",
         "guarantees",
         "page",
         "schema",

@@ -13,6 +13,7 @@ DOCUMENTED = [
     ("reactor.settings", "read_settings"),
     ("reactor.testing", "run_until_idle"),
     ("reactor.pytest_plugin", "reactor_database"),
+    ("reactor_http.app", "authorize"),
     ("reactor_http.app", "create_app"),
     ("reactor_http.measure", "Measure"),
 ]

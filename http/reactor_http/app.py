@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -14,12 +15,13 @@ from starlette.staticfiles import StaticFiles
 from reactor.errors import ReactorError
 from reactor.settings import Settings, read_settings
 from reactor_http.api import error_responses, events, jobs, me, operate, pipelines, stats
-from reactor_http.api.access import Permission, require
+from reactor_http.api.access import Caller, Permission, require
+from reactor_http.api.access import authorize as authorize_caller
 from reactor_http.api.endpoint import routes
 from reactor_http.api.openapi import show_openapi
 from reactor_http.metrics.prometheus import Metrics
 from reactor_http.metrics.stream_metrics import stream_metrics
-from reactor_http.middleware.cross_origin import CrossOrigin
+from reactor_http.middleware.cross_origin import CrossOrigin, forbidden, is_foreign_write
 from reactor_http.middleware.request_counts import CountRequests, RequestCounts
 from reactor_http.middleware.security_headers import SecurityHeaders
 from reactor_http.problem import Problem
@@ -83,6 +85,21 @@ def create_app(
     # The name under which earlier documentation showed it.
     app.state.edge = state
     return app
+
+
+def authorize(mounted: Starlette, request: Request, permission: Literal["view", "submit", "operate"]) -> Caller:
+    """For a request to an application that mounts this one: the caller, if a request to `mounted` would be allowed.
+
+    Otherwise raises HTTPException: 400 or 401 without a valid token, 403 without the permission, or from a page of
+    another site.
+    """
+    try:
+        if is_foreign_write(request.method, request.headers, mounted.state.reactor.settings.origins):
+            raise forbidden(request.headers.getlist("origin"))
+        return authorize_caller(Request({**request.scope, "app": mounted}), Permission(permission))
+    except Problem as problem:
+        detail = " ".join(filter(None, (problem.body["detail"], problem.body.get("remedy"))))
+        raise HTTPException(problem.status, detail, problem.headers) from None
 
 
 async def _ignore_disconnect(request: Request, error: Exception) -> Response:

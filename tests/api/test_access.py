@@ -26,6 +26,7 @@ from reactor.database.connection import Connection
 from reactor.errors import SettingsInvalid
 from reactor.settings import read_settings
 from reactor_http.api.access import Caller, Permission, authorize_stream, operator, require
+from reactor_http.app import authorize
 from reactor_http.auth.stream_token import BadStreamToken, Signer
 from reactor_http.auth.tokens import Tokens, make_token
 from reactor_http.database_clock import DatabaseClock
@@ -579,6 +580,40 @@ async def test_a_mounted_application_accepts_tokens_from_other_machines() -> Non
     outer = Starlette(routes=[Mount("/reactor", app_with(tokens=ENTRIES))])
     async with client_of(outer, VIEWER, address="10.0.0.1", base="http://app.example") as client:
         assert (await client.get("/reactor/may/view")).json() == {"who": "vera", "from": "10.0.0.1"}
+
+
+def outer_app(**settings: str) -> Starlette:
+    """An application with an endpoint of its own beside the mounted one."""
+    mounted = app_with(**settings)
+
+    async def own(request: Request) -> JSONResponse:
+        return JSONResponse({"who": authorize(mounted, request, "submit").name})
+
+    return Starlette(routes=[Route("/own", own, methods=["GET", "POST"]), Mount("/reactor", mounted)])
+
+
+async def test_an_application_checks_its_own_requests_by_the_tokens_of_the_mounted_one() -> None:
+    for token, status in ((OPERATOR, 200), (VIEWER, 403), ("reactor_unknown", 401), (None, 401)):
+        async with client_of(outer_app(tokens=ENTRIES), token, address="10.0.0.1", base="http://app.example") as client:
+            response = await client.get("/own")
+            assert response.status_code == status, response.text
+            assert ("www-authenticate" in response.headers) is (status != 200)
+            if status == 200:
+                assert response.json() == {"who": "olga"}
+            else:
+                assert "token" in response.text
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "10.0.0.1"])
+async def test_without_tokens_an_application_accepts_its_own_requests_from_loopback_only(address: str) -> None:
+    async with client_of(outer_app(), address=address) as client:
+        assert (await client.get("/own")).status_code == (200 if address == "127.0.0.1" else 401)
+
+
+async def test_pages_of_other_sites_can_not_post_to_an_application_that_checks_tokens() -> None:
+    async with client_of(outer_app(origins=SITE)) as client:
+        for origin, status in (("https://evil.example", 403), (SITE, 200)):
+            assert (await client.post("/own", headers={"Origin": origin})).status_code == status
 
 
 # The audit

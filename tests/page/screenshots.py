@@ -5,9 +5,12 @@ import random
 import shutil
 import tempfile
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ingestion_app.scenario import Scenario
+from ingestion_app.system import running
 from playwright.async_api import Browser, async_playwright, expect
 
 from reactor.client.submit import NewJob
@@ -118,6 +121,30 @@ async def take_all(browser: Browser, site: Site) -> None:
     await take_screenshot(browser, site, "folded", f"?pipeline={many}", color_scheme="dark", pause=3000)
 
 
+async def take_ingestion(browser: Browser, databases: Databases, folder: Path) -> None:
+    """Of examples/ingestion: an import that is under way, and factors whose calculations are paused."""
+    async with databases.clone() as url:
+        with running(url, folder) as system:
+            scenario = Scenario(system, datetime.now(UTC).year)
+            scenario.synchronise_units()
+            scenario.fill_another_module()
+            scenario.upload_factors()
+            scenario.click_twice()
+            scenario.upload_mistakes()
+            scenario.anna.post("/reactor/v1/queues/recalc/pause")
+            scenario.upload_factors_of("travel", "factors_travel_revised.csv")
+            context = await browser.new_context(viewport={"width": 1280, "height": 860}, locale="en-GB")
+            page = await context.new_page()
+            await page.goto(system.address)
+            await page.fill("#token", system.tokens["anna"])
+            await page.press("#token", "Enter")
+            await expect(page.locator("#stale")).to_contain_text("long haul")
+            await page.click("#import")
+            await page.wait_for_timeout(2000)
+            await page.screenshot(path=IMAGES / "example-ingestion.png")
+            await context.close()
+
+
 async def main() -> None:
     random.seed(7)
     IMAGES.mkdir(exist_ok=True)
@@ -128,6 +155,7 @@ async def main() -> None:
         async with async_playwright() as playwright, site_on(databases, folder, works=True) as site:
             browser = await playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
             await take_all(browser, site)
+            await take_ingestion(browser, databases, folder)
             await browser.close()
         await databases.remove()
     shutil.rmtree(folder)

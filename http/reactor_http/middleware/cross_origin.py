@@ -38,10 +38,10 @@ class CrossOrigin:
         given = headers.getlist("origin")
         is_allowed = len(given) == 1 and given[0] in self._allowed
         if given and scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
-            response = Response(status_code=204, headers=_PREFLIGHT) if is_allowed else _forbidden(given).response()
+            response = Response(status_code=204, headers=_PREFLIGHT) if is_allowed else forbidden(given).response()
             await response(scope, receive, self._with_cors(send, given[0], is_allowed))
-        elif given and scope["method"] not in _SAFE_METHODS and not (is_allowed or _is_own(given, headers)):
-            await _forbidden(given).response()(scope, receive, send)
+        elif is_foreign_write(scope["method"], headers, self._allowed):
+            await forbidden(given).response()(scope, receive, send)
         elif is_public_script(scope):
             await self._app(scope, receive, _open_to_all(send))
         elif self._allowed:
@@ -60,6 +60,13 @@ class CrossOrigin:
             await send(message)
 
         return with_cors
+
+
+def is_foreign_write(method: str, headers: Headers, allowed: Iterable[str]) -> bool:
+    """Whether the page of a site that is not allowed sends this request."""
+    given = headers.getlist("origin")
+    is_allowed = len(given) == 1 and given[0] in allowed
+    return bool(given) and method not in _SAFE_METHODS and not (is_allowed or _is_own(given, headers))
 
 
 def is_public_script(scope: Scope) -> bool:
@@ -87,6 +94,6 @@ def _is_own(given: list[str], headers: Headers) -> bool:
     return bool(host) and host.lower() == own.removesuffix(_DEFAULT_PORTS[scheme])
 
 
-def _forbidden(given: list[str]) -> Problem:
+def forbidden(given: list[str]) -> Problem:
     detail = "The request comes from a page of another site, and its origin is not allowed."
     return Problem(403, detail, "To allow it, add the origin to REACTOR_ORIGINS.", origin=", ".join(given)[:200])
