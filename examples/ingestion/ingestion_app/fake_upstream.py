@@ -17,8 +17,10 @@ router = APIRouter()
 class Hold:
     """Holds back pages, so that a pod can be killed while it waits for one."""
 
-    page: int | None = None
-    """This one and later ones."""
+    def __init__(self) -> None:
+        self.page: int | None = None
+        """This one and later ones."""
+        self.released = asyncio.Event()
 
 
 hold = Hold()
@@ -28,6 +30,10 @@ hold = Hold()
 async def hold_back(page: int | None = None) -> None:
     """Pages from this one on are held back until this is called without a page."""
     hold.page = page
+    if page is None:
+        hold.released.set()
+    else:
+        hold.released.clear()
 
 
 @router.get("/units")
@@ -40,8 +46,8 @@ async def list_entries(data_entry_type: str, year: int, page: int = 1) -> dict[s
     if data_entry_type not in {path.stem for path in FOLDER.glob("*.json")}:
         raise HTTPException(404, f"There are no entries of the type {data_entry_type}.")
     await asyncio.sleep(PAUSE_SECONDS)
-    while hold.page is not None and page >= hold.page:
-        await asyncio.sleep(PAUSE_SECONDS)
+    if hold.page is not None and page >= hold.page:
+        await hold.released.wait()
     entries = json.loads((FOLDER / f"{data_entry_type}.json").read_text())
     pages = -(-len(entries) // PAGE_SIZE)
     return {"pages": pages, "entries": entries[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]}
