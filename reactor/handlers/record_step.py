@@ -98,7 +98,7 @@ async def fail(attempt: Attempt, step: Step, error: BaseException) -> float | No
 
 
 async def _put_off(attempt: Attempt, step: Step, error: str, seconds: float, *, charged: bool = True) -> float:
-    seconds = min(max(seconds, 0.0), _LONGEST_PAUSE_SECONDS)
+    seconds = min(max(seconds, 0.0), _LONGEST_PAUSE_SECONDS) if seconds == seconds else 0.0  # not a number
     log = attempt.step_log
     log.put_off(step.name, seconds, error, charged=charged)
     record = log.record(step.name, StepState.PENDING, None, error, seconds)

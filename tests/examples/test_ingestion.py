@@ -4,6 +4,7 @@ Docstrings name the rows of docs/coverage.md that a test proves.
 """
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from itertools import product
@@ -24,7 +25,7 @@ from tests.support.browsers import chromium
 from tests.support.examples import command, database_of, execute
 from tests.support.until import until
 
-pytestmark = [pytest.mark.pods, pytest.mark.xdist_group("example-ingestion")]
+pytestmark = [pytest.mark.pods, pytest.mark.xdist_group("ingestion")]
 
 YEAR = 2026
 WAITS_FOR_THE_REPORT = """
@@ -41,20 +42,20 @@ def url(databases: Databases) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def system(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+def ingestion(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     with running(url, tmp_path_factory.mktemp("ingestion")) as system:
         yield system
 
 
 @pytest.fixture(scope="module")
-def adopted(system: System, url: str) -> int:
+def adopted(ingestion: System, url: str) -> int:
     """A row without a type, which is there before the scenario runs."""
     return int(asyncio.run(execute(url, ADOPTED)))
 
 
 @pytest.fixture(scope="module")
-def scenario(system: System, adopted: int) -> Scenario:
-    scenario = Scenario(system, YEAR)
+def scenario(ingestion: System, adopted: int) -> Scenario:
+    scenario = Scenario(ingestion, YEAR)
     scenario.run()
     return scenario
 
@@ -73,20 +74,20 @@ async def spare(databases: Databases) -> AsyncIterator[str]:
 
 
 async def test_every_type_of_the_ingestion_pipeline_has_a_handler_and_completes(
-    system: System, connection: Connection
+    ingestion: System, connection: Connection
 ) -> None:
-    """D1, D10: csv_ingest, api_ingest, factor_ingest, emission_recalc, module_emission_recalc, unit_sync and
+    """D10: csv_ingest, api_ingest, factor_ingest, emission_recalc, module_emission_recalc, unit_sync and
     aggregation."""
     completed = await connection.fetch("select distinct job_type from reactor.jobs where state = 'completed'")
     assert {row["job_type"] for row in completed} == set(JOB_TYPES)
-    [*workers] = Client(system.client()).get("/reactor/v1/workers")["workers"]
+    workers = Client(ingestion.client()).get("/reactor/v1/workers")["workers"]
     assert all(set(JOB_TYPES) <= set(worker["job_types"]) for worker in workers)
 
 
 async def test_the_totals_of_all_reports_follow_from_entries_and_factors(
     connection: Connection, scenario: Scenario
 ) -> None:
-    """D5, D6: after two clicks, two uploads at once and a killed pod."""
+    """D10: after two clicks, two uploads at once and a killed pod."""
     reports = await connection.fetch(
         """
         select r.module, r.total_kg, (
@@ -124,9 +125,9 @@ async def test_one_run_of_a_combination_is_current_and_no_two_run_at_the_same_ti
 
 
 async def test_the_import_of_the_killed_pod_was_run_again_by_another_one(
-    system: System, connection: Connection
+    ingestion: System, connection: Connection
 ) -> None:
-    """P4, P6, P8: each attempt names its pod, and is counted at its claim."""
+    """P4, P8, D7: each attempt names its pod, and has a time of its own; the job started once."""
     [job] = await connection.fetch("select * from reactor.jobs where job_type = 'api_ingest'")
     [earlier] = await connection.fetch("select * from reactor.attempts where job_id = $1", job["id"])
     assert (earlier["outcome"], job["attempts"], job["state"]) == ("lease_lost", 2, "completed")
@@ -137,7 +138,8 @@ async def test_the_import_of_the_killed_pod_was_run_again_by_another_one(
 
 
 async def test_children_have_the_module_and_year_of_their_parent_and_not_its_type(connection: Connection) -> None:
-    """D8, D9, D17: one recalculation per stale type, all in the pipeline of the parent, which counts them."""
+    """D8, D9, D17: one recalculation per stale type, all in the pipeline of the parent, which counts them, and names
+    the types beside its result."""
     children = await connection.fetch(
         """
         select c.job_type, c.payload::text::jsonb ->> 'data_entry_type' as type, c.scope,
@@ -158,10 +160,18 @@ async def test_children_have_the_module_and_year_of_their_parent_and_not_its_typ
         """
     )
     assert miscounted == 0
+    factors = await connection.fetch(
+        """
+        select children, meta from reactor.jobs
+        where job_type = 'factor_ingest' and payload @> '{"module": "travel", "year": 2026}' order by id
+        """
+    )
+    assert [row["children"] for row in factors] == [4, 0, 3]
+    assert json.loads(factors[2]["meta"]) == {"file": "factors_travel_revised.csv", "stale_types": ["car", "plane"]}
 
 
 async def test_a_run_ends_as_success_warning_or_error_with_the_message_of_its_handler(connection: Connection) -> None:
-    """D6, D7: what was rejected is kept, also where no row was valid."""
+    """D6: what was rejected is kept, also where no row was valid."""
     runs = await connection.fetch(
         """
         select j.meta ->> 'file' as file, j.state, j.status_message, j.error, j.finished_at is not null as is_stamped,
@@ -188,23 +198,23 @@ async def test_a_row_without_a_type_is_left_alone_by_the_example(connection: Con
 
 
 async def test_a_pipeline_of_the_example_lists_its_jobs_in_the_order_of_their_ids(
-    system: System, connection: Connection
+    ingestion: System, connection: Connection
 ) -> None:
     """D11"""
     largest = await connection.fetchrow(
         "select pipeline_id, array_agg(id order by id) ids from reactor.jobs group by 1 order by count(*) desc limit 1"
     )
     assert largest is not None
-    client = Client(system.client("vera"))
+    client = Client(ingestion.client("vera"))
     for _ in range(2):
         found = client.get(f"/reactor/v1/pipelines/{largest['pipeline_id']}")
         assert [job["id"] for job in found["jobs"]] == largest["ids"]
 
 
-async def test_statistics_of_a_week_count_the_runs_of_the_example(system: System, connection: Connection) -> None:
+async def test_statistics_of_a_week_count_the_runs_of_the_example(ingestion: System, connection: Connection) -> None:
     """D12: by type and state, with durations, and the import that ran again."""
     jobs = "select state, count(*) from reactor.jobs where job_type = $1 group by 1"
-    found = Client(system.client("vera")).get("/reactor/v1/stats", days=7)["types"]
+    found = Client(ingestion.client("vera")).get("/reactor/v1/stats", days=7)["types"]
     for job_type in ("api_ingest", "module_emission_recalc", "unit_sync"):
         expected = {row["state"]: row["count"] for row in await connection.fetch(jobs, job_type)}
         assert {row["state"]: row["count"] for row in found if row["job_type"] == job_type} == expected
@@ -214,16 +224,16 @@ async def test_statistics_of_a_week_count_the_runs_of_the_example(system: System
     assert imports["average_seconds"] > 2
 
 
-async def test_of_two_rows_about_one_factor_the_last_counts(system: System) -> None:
+async def test_of_two_rows_about_one_factor_the_last_counts(ingestion: System) -> None:
     content = b"data_entry_type,activity,kg_per_unit\ncar,petrol,1\ncar,petrol,2\n"
-    client = Client(system.client())
+    client = Client(ingestion.client())
     query: dict[str, Any] = {"module": "travel", "year": 2041}
     response = client.http.post("/api/factors", params=query, files={"file": ("twice.csv", content)})
     job = client.finished(accepted(response))
     assert (job["state"], job["attempts"], job["children"]) == ("completed", 1, 2)
 
 
-async def test_stale_factors_are_listed_by_type_and_id(system: System, url: str) -> None:
+async def test_stale_factors_are_listed_by_type_and_id(ingestion: System, url: str) -> None:
     """D16: in this order, whatever the order of the rows in the table, and for callers that may view only."""
     year = 2031
     async with connect(url, name="test") as connection:
@@ -242,23 +252,23 @@ async def test_stale_factors_are_listed_by_type_and_id(system: System, url: str)
             "select data_entry_type, id from ingestion.factors where year = $1 and is_stale", year
         )
     expected = sorted((row["data_entry_type"], row["id"]) for row in listed)
-    vera = Client(system.client("vera"))
+    vera = Client(ingestion.client("vera"))
     for _ in range(2):
         found = vera.get("/api/factors/stale", year=year)
         assert [(factor["data_entry_type"], factor["id"]) for factor in found] == expected
     assert len(expected) == 20
     for name, status in ((None, 401), ("uma", 403)):
-        assert system.client(name).get("/api/factors/stale", params={"year": year}).status_code == status
+        assert ingestion.client(name).get("/api/factors/stale", params={"year": year}).status_code == status
 
 
-async def test_every_endpoint_of_the_example_checks_its_permission(system: System) -> None:
+async def test_every_endpoint_of_the_example_checks_its_permission(ingestion: System) -> None:
     """D13: the tokens are those of reactor's own API."""
-    paths = Client(system.client()).get("/openapi.json")["paths"]
+    paths = Client(ingestion.client()).get("/openapi.json")["paths"]
     endpoints = [(method, path) for path, methods in paths.items() for method in methods if path.startswith("/api/")]
     assert len(endpoints) == 9
     for method, path in endpoints:
         for name, status in ((None, 401), ("vera" if method == "post" else "uma", 403)):
-            response = system.client(name).request(method, path.format(job_id=1))
+            response = ingestion.client(name).request(method, path.format(job_id=1))
             assert response.status_code == status, (method, path, response.text)
 
 
@@ -274,9 +284,9 @@ async def test_every_endpoint_of_the_example_checks_its_permission(system: Syste
     ids=["unknown type", "type of another module", "year", "NUL", "size"],
 )
 async def test_the_example_refuses_bad_requests(
-    system: System, path: str, query: dict[str, Any], file: bytes, status: int
+    ingestion: System, path: str, query: dict[str, Any], file: bytes, status: int
 ) -> None:
-    response = system.client().post(f"/api/{path}", params=query, files={"file": ("a.csv", file)})
+    response = ingestion.client().post(f"/api/{path}", params=query, files={"file": ("a.csv", file)})
     assert response.status_code == status, response.text
     assert response.json()["detail"]
 
@@ -292,10 +302,10 @@ async def test_the_example_refuses_bad_requests(
     ],
     ids=["empty", "not UTF-8", "open quote", "other columns", "NUL"],
 )
-async def test_an_unreadable_file_fails_its_run_with_a_reason(system: System, content: bytes) -> None:
+async def test_an_unreadable_file_fails_its_run_with_a_reason(ingestion: System, content: bytes) -> None:
     """D6"""
     query: dict[str, Any] = {"module": "travel", "data_entry_type": "car", "year": 2040}
-    client = Client(system.client())
+    client = Client(ingestion.client())
     response = client.http.post("/api/entries", params=query, files={"file": ("\u202ea\x00.csv", content)})
     job = client.finished(accepted(response), "failed")
     assert job["error"]
@@ -315,7 +325,7 @@ async def test_a_combination_has_a_scope_of_its_own() -> None:
 
 
 async def test_revisions_of_the_example_match_its_models_and_ignore_the_schema_of_reactor(
-    system: System, url: str
+    ingestion: System, url: str
 ) -> None:
     """P10, D15: autogenerate finds nothing to change, although the database has the tables of both."""
     done = await asyncio.to_thread(command, FOLDER, url, "alembic", "check")
@@ -332,7 +342,7 @@ async def test_revisions_of_the_example_can_be_taken_back(spare: str) -> None:
 async def test_a_pod_that_dies_inside_its_transaction_leaves_nothing_and_its_run_is_recovered(
     spare: str, tmp_path: Path
 ) -> None:
-    """P7: recover is refused while the worker may be alive, and grants a fresh quota of attempts. There is no other
+    """P7, D6: recover is refused while the worker may be alive, and grants a fresh quota of attempts. There is no other
     pod that takes the job."""
     with ExitStack() as exits:
         system = System(spare, tmp_path, exits)
@@ -364,10 +374,10 @@ async def test_a_pod_that_dies_inside_its_transaction_leaves_nothing_and_its_run
         assert report["total_kg"] == report["recomputed_kg"] is not None
 
 
-async def test_the_page_of_the_example_shows_the_progress_of_an_upload_and_the_report(system: System) -> None:
-    """D11, D13: the streams of reactor are mounted in the application."""
+async def test_the_page_of_the_example_shows_the_progress_of_an_upload_and_the_report(ingestion: System) -> None:
+    """The streams of reactor are mounted in the application, and its tokens open them."""
     year = 2050
-    anna = Client(system.client())
+    anna = Client(ingestion.client())
     await asyncio.to_thread(anna.finished, anna.post("/api/units/sync"))
     factors = accepted(anna.upload("/api/factors", "factors_travel.csv", {"module": "travel", "year": year}))
     await asyncio.to_thread(anna.finished, factors)
@@ -376,9 +386,9 @@ async def test_the_page_of_the_example_shows_the_progress_of_an_upload_and_the_r
         errors: list[str] = []
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
-        await page.goto(f"{system.address}/")
+        await page.goto(f"{ingestion.address}/")
         await page.fill("#year", str(year))
-        await page.fill("#token", system.tokens["anna"])
+        await page.fill("#token", ingestion.tokens["anna"])
         await page.press("#token", "Enter")
         await page.select_option("[name=kind]", "travel/plane")
         await page.set_input_files("[name=file]", FOLDER / "data" / "plane.csv")

@@ -211,6 +211,19 @@ async def test_what_a_step_raises_decides_whether_it_runs_again(
     assert (await step(connection))["state"] == "failed"
 
 
+async def test_a_step_that_asks_for_no_time_at_all_runs_again_at_once(
+    database: str, registry: Registry, connection: Connection
+) -> None:
+    called = Counter[str]()
+
+    @registry.register("work")
+    async def work(job: Job, ctx: Context) -> Summary:
+        return await ctx.steps([[Step("a", fails, 1, called, "a", Retry(after=float("nan")), max_attempts=2)]])
+
+    await insert(connection)
+    assert await run_until_idle(database, registry) == {JobState.COMPLETED: 1}
+
+
 async def test_a_snooze_of_a_step_is_not_charged(database: str, registry: Registry, connection: Connection) -> None:
     called = Counter[str]()
 

@@ -19,8 +19,7 @@ _HEAD = """# Coverage
 <!-- Written by `make coverage` from docs/coverage.toml and from the docstrings of tests and examples. -->
 
 reactor replaces four kinds of systems, which teams used to write themselves. This page lists what each of them can do,
-where it is documented here, the tests that prove it, and the [examples](../examples/README.md) that show it. A test was
-seen to fail with the ability removed before it was counted.
+where it is documented here, the tests that prove it, and the [examples](../examples/README.md) that show it.
 """
 
 

@@ -1,4 +1,4 @@
-"""Who may do what: the tokens and permissions are those of reactor's HTTP API."""
+"""D13: the tokens and permissions are those of reactor's HTTP API."""
 
 from collections.abc import Callable
 from typing import Literal

@@ -58,7 +58,7 @@ class Client:
         return job
 
     def finished(self, accepted: dict[str, Any], state: str = "completed") -> dict[str, Any]:
-        """The job that was submitted, when its whole pipeline has ended."""
+        """D11: the job that was submitted, when its whole pipeline has ended."""
         path = f"/reactor/v1/pipelines/{accepted['pipeline_id']}"
 
         def find() -> dict[str, Any] | None:

@@ -1,4 +1,5 @@
-"""What a run computes, as the scope of its job: at most one run of a combination is running, and one is current."""
+"""P1, P2: what a run computes, as the scope of its job. At most one run of a combination is running, and one is
+current."""
 
 from typing import NamedTuple, Self
 from urllib.parse import quote, unquote

@@ -1,4 +1,4 @@
-"""The jobs: ingests, and the calculations that follow from them.
+"""D10: the jobs. Ingests, and the calculations that follow from them.
 
     csv_ingest, api_ingest, factor_ingest ──▶ emission_recalc, one per stale type ──▶ aggregation
 
@@ -53,7 +53,7 @@ async def api_ingest(run: TypeRun, job: Job, ctx: Context) -> Completed | Partia
 
 @register("factor_ingest", max_attempts=5, timeout_seconds=600)
 async def factor_ingest(run: FactorsUpload, job: Job, ctx: Context) -> Completed | Partial:
-    """Stores new and changed factors, and recalculates the types that they make stale."""
+    """D17: stores new and changed factors, and recalculates the types that they make stale."""
     async with ctx.session() as session:
         types = await emissions.types_of(session, run.module)
         rows = await read_upload(session, run.upload_id, FactorRow, types)
@@ -116,7 +116,8 @@ async def ingest(
 
 
 async def recalculate(run: ModuleRun, ctx: Context, types: Iterable[str]) -> None:
-    """One job per type, and one that waits for all of them. The module and the year go along, the type does not."""
+    """D8, D9: one job per type, and one that waits for all of them. The module and the year go along, the type does
+    not."""
     about: dict[str, Any] = {"module": run.module, "year": run.year}
     calculations = [
         await ctx.chain(
@@ -141,7 +142,7 @@ async def read_upload(session: AsyncSession, upload_id: int, model: type[Row], k
 
 
 async def keep_rejected(session: AsyncSession, job: Job, rows: Rows[Row]) -> None:
-    """The rejected rows are kept for the person who corrects the file, also if none was valid and the job fails."""
+    """D6: the rejected rows are kept for the person who corrects the file, also if none was valid and the job fails."""
     await entries.store_rejected(session, job.id, rows.rejected)
     if not rows.valid:
         message = f"none of the {len(rows.rejected)} rows is valid"

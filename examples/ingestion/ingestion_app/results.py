@@ -92,6 +92,7 @@ async def find_reports(session: AsyncSession, year: int) -> list[ReportShown]:
 
 
 async def find_stale_factors(session: AsyncSession, year: int) -> list[StaleFactor]:
+    """D16"""
     return [StaleFactor.model_validate(factor) for factor in await session.scalars(stale_factors(year))]
 
 

@@ -80,7 +80,7 @@ class Scenario:
         expect("the jobs that follow from unchanged factors", again["children"], 0)
 
     def click_twice(self) -> None:
-        """The page sends the same key with each click."""
+        """P9: the page sends the same key with each click."""
         key = str(uuid4())
         with ThreadPoolExecutor(4) as clicks:
             responses = list(clicks.map(lambda _: self.upload("plane", "plane.csv", key=key), range(4)))
@@ -90,7 +90,8 @@ class Scenario:
         self.anna.finished(accepted(responses[0]))
 
     def upload_two_files_at_once(self) -> None:
-        """Their jobs have the same scope, so they run one after the other, and the later one replaces the entries."""
+        """P1, P2, P9: their jobs have the same scope, so they run one after the other, and the later one replaces the
+        entries."""
         files = ("plane.csv", "plane_corrected.csv")
         with ThreadPoolExecutor(2) as uploads:
             responses = list(uploads.map(lambda file: self.upload("plane", file), files))
@@ -109,13 +110,16 @@ class Scenario:
         self.expect_rejected(nothing, [2, 3, 4])
 
     def kill_a_pod_during_an_import(self) -> None:
+        """P4, P7, P8"""
+        self.hold_imports(page=7)
         submitted = self.anna.post("/api/imports", module="travel", data_entry_type="train", year=self.year)
-        job = until("the import is under way", lambda: self.job_at(submitted["job_id"], progress=0.2))
+        job = until("half of the import is done", lambda: self.job_at(submitted["job_id"], "page 6 of 12 read"))
         recover = f"/reactor/v1/jobs/{job['id']}/recover"
         expect("recover, by a viewer", self.vera.http.post(recover).status_code, 403)
         expect("recover, of a job that runs", self.anna.http.post(recover).status_code, 409)
         killed = job["locked_by"]
         self.system.kill(killed)
+        self.hold_imports(page=None)
         job = self.anna.finished(submitted)
         if job["locked_by"] == killed:
             raise Mismatch(f"{killed} was killed, and has completed job {job['id']}")
@@ -123,7 +127,7 @@ class Scenario:
         expect("the rows that were imported", job["result"]["rows"], len(upstream("train")))
 
     def change_factors(self) -> None:
-        """The calculations are paused meanwhile, so that the stale factors can be seen."""
+        """D16: the calculations are paused meanwhile, so that the stale factors can be seen."""
         self.anna.post("/reactor/v1/queues/recalc/pause")
         submitted = accepted(self.upload_factors_of("travel", "factors_travel_revised.csv"))
         until("the factors are stored", lambda: self.anna.job(submitted["job_id"])["state"] == "completed")
@@ -184,9 +188,13 @@ class Scenario:
     def upload_factors_of(self, module: str, file: str) -> httpx.Response:
         return self.anna.upload("/api/factors", file, {"module": module, "year": self.year})
 
-    def job_at(self, job_id: int, progress: float) -> dict[str, Any] | None:
+    def hold_imports(self, page: int | None) -> None:
+        """The upstream system answers requests for this page, and later ones, when it is called again with None."""
+        self.anna.http.post("/upstream/hold", params={} if page is None else {"page": page}).raise_for_status()
+
+    def job_at(self, job_id: int, message: str) -> dict[str, Any] | None:
         job = self.anna.job(job_id)
-        return job if job["state"] == "running" and (job["progress"] or 0) >= progress else None
+        return job if job["state"] == "running" and job["status_message"] == message else None
 
     def expect_rejected(self, job: dict[str, Any], lines: list[int]) -> None:
         rejected = self.vera.get(f"/api/runs/{job['id']}/rejected")

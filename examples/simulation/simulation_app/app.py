@@ -19,8 +19,8 @@ PAGE = Path(__file__).parent / "page"
 
 def create() -> FastAPI:
     """`uvicorn --factory simulation_app.app:create`"""
-    # A request waits for a lock for a few seconds only.
-    engine = open_engine(statement_timeout="5s")
+    # A request waits for a lock for three seconds at most.
+    engine = open_engine(statement_timeout="3s")
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

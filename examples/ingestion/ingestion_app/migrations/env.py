@@ -1,4 +1,4 @@
-"""Alembic's entry point: the revisions of this application, in its own schema and with its own version table."""
+"""P10: Alembic's entry point. The revisions of this application, in its own schema, with its own version table."""
 
 import asyncio
 
