@@ -277,6 +277,27 @@ async def test_a_plan_that_can_not_run_is_refused_with_the_reason(
     assert await connection.fetchval("select count(*) from reactor.jobs") == before
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/results?model=a%00b",
+        "/api/results?date=0001-01-01",
+        "/api/results?job_id=9223372036854775808",
+        "/api/results?limit=2001",
+        "/api/simulations?limit=1001",
+        "/api/simulations?state=done",
+        "/api/simulations/0",
+        "/api/simulations/1/logs/0001-01-01/balanced",
+        "/api/simulations/1/logs/2026-01-05/crystal%00ball",
+        "/market/prices?date=0001-01-01&model=balanced",
+    ],
+)
+async def test_the_example_refuses_bad_queries(client: Client, path: str) -> None:
+    response = client.http.get(path)
+    assert response.status_code == 422, response.text
+    assert response.json()["detail"]
+
+
 async def test_every_endpoint_of_the_example_checks_its_permission(system: System, client: Client) -> None:
     paths = client.get("/openapi.json")["paths"]
     endpoints = [(method, path) for path, methods in paths.items() for method in methods if path.startswith("/api/")]

@@ -1,7 +1,6 @@
 """The endpoints: a trigger, the status of simulations, their results and logs, and health."""
 
 from collections.abc import AsyncIterator
-from datetime import date
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -13,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from simulation_app.access import allowed
 from simulation_app.reactor_api import ReactorApi, passed_on
 from simulation_app.results import ResultShown, find_results
-from simulation_app.simulation import MODELS, ModelDay, Simulation
+from simulation_app.simulation import MODELS, Day, Model, ModelDay, Simulation
 from simulation_app.status import Page, SimulationShown, Status
 
 State = Literal["waiting", "pending", "running", "completed", "partial", "failed", "cancelled"]
@@ -74,7 +73,7 @@ async def show_simulation(request: Request, reactor: Reactor, job_id: Id) -> Sta
 
 
 @viewers.get("/simulations/{job_id}/logs/{day}/{model}")
-async def show_logs(request: Request, reactor: Reactor, job_id: Id, day: date, model: str) -> list[dict[str, Any]]:
+async def show_logs(request: Request, reactor: Reactor, job_id: Id, day: Day, model: Model) -> list[dict[str, Any]]:
     """J17: what the trading model printed on this model-day."""
     step = ModelDay(day, model).step
     logs = await reactor.get(request, f"/v1/jobs/{job_id}/logs", step=step)
@@ -86,8 +85,8 @@ async def show_logs(request: Request, reactor: Reactor, job_id: Id, day: date, m
 async def show_results(
     session: Session,
     job_id: AnyId = None,
-    day: Annotated[date | None, Query(alias="date")] = None,
-    model: str | None = None,
+    day: Annotated[Day | None, Query(alias="date")] = None,
+    model: Model | None = None,
     limit: Annotated[int, Query(ge=1, le=2_000)] = 200,
     offset: Annotated[int, Query(ge=0, lt=2**31)] = 0,
 ) -> list[ResultShown]:

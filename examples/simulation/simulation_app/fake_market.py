@@ -13,7 +13,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, HTTPException, Query
 
 from simulation_app.access import allowed
-from simulation_app.simulation import DATA, ModelDay
+from simulation_app.simulation import DATA, Day, Model, ModelDay
 
 MARKET = json.loads((DATA / "market.json").read_text())
 WINDOW = 20
@@ -39,7 +39,7 @@ def closes(symbol: str) -> dict[date, Decimal]:
 
 
 @router.get("/prices")
-async def show_prices(day: Annotated[date, Query(alias="date")], model: str) -> dict[str, list[Decimal]]:
+async def show_prices(day: Annotated[Day, Query(alias="date")], model: Model) -> dict[str, list[Decimal]]:
     """The closing prices of a date and of the days before it, for the simulation of a model."""
     asked = ModelDay(day, model)
     if outages.get(asked, 0) > 0:
@@ -53,6 +53,6 @@ async def show_prices(day: Annotated[date, Query(alias="date")], model: str) -> 
 
 
 @router.put("/outages/{day}/{model}", status_code=204, dependencies=[Depends(allowed("operate"))])
-async def set_outage(day: date, model: str, requests: int) -> None:
+async def set_outage(day: Day, model: Model, requests: int) -> None:
     """The next requests for this model-day fail; 0 ends the outage."""
     outages[ModelDay(day, model)] = requests

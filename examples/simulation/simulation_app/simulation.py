@@ -12,6 +12,10 @@ MODELS: dict[str, dict[str, Any]] = json.loads((DATA / "models.json").read_text(
 MAX_MODEL_DAYS = 2_000
 
 
+Day = Annotated[date, Field(ge=date(2020, 2, 3), le=date(2039, 12, 30))]
+"""For which the market has prices."""
+
+
 class ModelDay(NamedTuple):
     """The unit of work: one model on one date."""
 
@@ -34,14 +38,17 @@ def known(model: str) -> str:
     return model
 
 
+Model = Annotated[str, AfterValidator(known)]
+
+
 class Simulation(BaseModel):
     """A range of dates, and a list of models."""
 
     model_config = ConfigDict(extra="forbid")
 
-    first: Annotated[date, Field(ge=date(2020, 2, 3), le=date(2039, 12, 30))]
-    last: Annotated[date, Field(ge=date(2020, 2, 3), le=date(2039, 12, 30))]
-    models: Annotated[list[Annotated[str, AfterValidator(known)]], Field(min_length=1, max_length=len(MODELS))]
+    first: Day
+    last: Day
+    models: Annotated[list[Model], Field(min_length=1, max_length=len(MODELS))]
 
     @model_validator(mode="after")
     def check(self) -> Self:
