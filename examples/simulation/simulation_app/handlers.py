@@ -5,6 +5,7 @@ parallel, and a model that failed on a date is skipped on the following ones, un
 """
 
 from collections.abc import AsyncIterator
+from datetime import date
 from itertools import pairwise
 from typing import Any
 
@@ -32,13 +33,11 @@ async def open_resources() -> AsyncIterator[dict[str, Any]]:
 async def simulation(plan: Simulation, job: Job, ctx: Context) -> Summary:
     """J2, J3, J5, J15: each model-day has its own retries and its own timeout, and fails alone."""
     before = dict(pairwise(reversed(plan.dates)))
-    groups = [
-        [step(ctx, job.id, ModelDay(date, model), before.get(date)) for model in plan.models] for date in plan.dates
-    ]
+    groups = [[step(ctx, job.id, ModelDay(day, model), before.get(day)) for model in plan.models] for day in plan.dates]
     return await ctx.steps(groups, at_once=4, max_attempts=3, backoff=fixed(1), timeout_seconds=300)
 
 
-def step(ctx: Context, job_id: int, day: ModelDay, before: Any) -> Step:
+def step(ctx: Context, job_id: int, day: ModelDay, before: date | None) -> Step:
     return Step(day.step, simulate, ctx, job_id, day, before and ModelDay(before, day.model))
 
 

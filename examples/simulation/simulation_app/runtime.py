@@ -87,7 +87,7 @@ def open_workspace() -> Iterator[Path]:
     with ExitStack() as exits:
         with locked(root, fcntl.LOCK_EX):
             for left in root.iterdir():
-                with suppress(BlockingIOError), locked(left, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                with suppress(OSError), locked(left, fcntl.LOCK_EX | fcntl.LOCK_NB):
                     shutil.rmtree(left)
             workspace = Path(exits.enter_context(TemporaryDirectory(dir=root, ignore_cleanup_errors=True)))
             exits.enter_context(locked(workspace, fcntl.LOCK_EX))

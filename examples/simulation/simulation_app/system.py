@@ -86,8 +86,11 @@ class System:
 
     def run_batch(self, first: date, last: date, *models: str) -> tuple[int, str]:
         """The exit code of batch mode, and what it printed."""
-        code = self._start("batch", "simulation_app.batch", str(first), str(last), *models).wait(BATCH_SECONDS)
-        return code, self._log("batch")
+        batch = self._start("batch", "simulation_app.batch", str(first), str(last), *models)
+        try:
+            return batch.wait(BATCH_SECONDS), self._log("batch")
+        except subprocess.TimeoutExpired:
+            raise SystemFailed(f"batch mode did not end within {BATCH_SECONDS} s:\n{self._log('batch')}") from None
 
     def kill(self, pod: str) -> None:
         """As a power failure does: the pod has no time to release its jobs."""
