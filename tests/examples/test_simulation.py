@@ -298,7 +298,7 @@ async def test_the_example_refuses_bad_queries(client: Client, path: str) -> Non
     assert response.json()["detail"]
 
 
-async def test_every_endpoint_of_the_example_checks_its_permission(system: System, client: Client) -> None:
+async def test_every_endpoint_of_the_simulation_checks_its_permission(system: System, client: Client) -> None:
     paths = client.get("/openapi.json")["paths"]
     endpoints = [(method, path) for path, methods in paths.items() for method in methods if path.startswith("/api/")]
     assert len(endpoints) == 6
