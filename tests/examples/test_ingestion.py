@@ -26,7 +26,7 @@ from reactor.testing import Databases
 from tests.support.browsers import chromium
 from tests.support.until import until
 
-pytestmark = [pytest.mark.pods, pytest.mark.xdist_group("example-ingestion")]
+pytestmark = [pytest.mark.pods, pytest.mark.xdist_group("ingestion")]
 
 YEAR = 2026
 WAITS_FOR_THE_REPORT = """
@@ -51,20 +51,20 @@ def url(databases: Databases) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def system(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+def ingestion(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     with running(url, tmp_path_factory.mktemp("ingestion")) as system:
         yield system
 
 
 @pytest.fixture(scope="module")
-def adopted(system: System, url: str) -> int:
+def adopted(ingestion: System, url: str) -> int:
     """A row without a type, which is there before the scenario runs."""
     return int(asyncio.run(execute(url, ADOPTED)))
 
 
 @pytest.fixture(scope="module")
-def scenario(system: System, adopted: int) -> Scenario:
-    scenario = Scenario(system, YEAR)
+def scenario(ingestion: System, adopted: int) -> Scenario:
+    scenario = Scenario(ingestion, YEAR)
     scenario.run()
     return scenario
 
@@ -88,13 +88,13 @@ async def spare(databases: Databases) -> AsyncIterator[str]:
 
 
 async def test_every_type_of_the_ingestion_pipeline_has_a_handler_and_completes(
-    system: System, connection: Connection
+    ingestion: System, connection: Connection
 ) -> None:
     """D10: csv_ingest, api_ingest, factor_ingest, emission_recalc, module_emission_recalc, unit_sync and
     aggregation."""
     completed = await connection.fetch("select distinct job_type from reactor.jobs where state = 'completed'")
     assert {row["job_type"] for row in completed} == set(JOB_TYPES)
-    [*workers] = Client(system.client()).get("/reactor/v1/workers")["workers"]
+    workers = Client(ingestion.client()).get("/reactor/v1/workers")["workers"]
     assert all(set(JOB_TYPES) <= set(worker["job_types"]) for worker in workers)
 
 
@@ -139,7 +139,7 @@ async def test_one_run_of_a_combination_is_current_and_no_two_run_at_the_same_ti
 
 
 async def test_the_import_of_the_killed_pod_was_run_again_by_another_one(
-    system: System, connection: Connection
+    ingestion: System, connection: Connection
 ) -> None:
     """P4, P8, D7: each attempt names its pod, and has a time of its own; the job started once."""
     [job] = await connection.fetch("select * from reactor.jobs where job_type = 'api_ingest'")
@@ -212,23 +212,23 @@ async def test_a_row_without_a_type_is_left_alone_by_the_example(connection: Con
 
 
 async def test_a_pipeline_of_the_example_lists_its_jobs_in_the_order_of_their_ids(
-    system: System, connection: Connection
+    ingestion: System, connection: Connection
 ) -> None:
     """D11"""
     largest = await connection.fetchrow(
         "select pipeline_id, array_agg(id order by id) ids from reactor.jobs group by 1 order by count(*) desc limit 1"
     )
     assert largest is not None
-    client = Client(system.client("vera"))
+    client = Client(ingestion.client("vera"))
     for _ in range(2):
         found = client.get(f"/reactor/v1/pipelines/{largest['pipeline_id']}")
         assert [job["id"] for job in found["jobs"]] == largest["ids"]
 
 
-async def test_statistics_of_a_week_count_the_runs_of_the_example(system: System, connection: Connection) -> None:
+async def test_statistics_of_a_week_count_the_runs_of_the_example(ingestion: System, connection: Connection) -> None:
     """D12: by type and state, with durations, and the import that ran again."""
     jobs = "select state, count(*) from reactor.jobs where job_type = $1 group by 1"
-    found = Client(system.client("vera")).get("/reactor/v1/stats", days=7)["types"]
+    found = Client(ingestion.client("vera")).get("/reactor/v1/stats", days=7)["types"]
     for job_type in ("api_ingest", "module_emission_recalc", "unit_sync"):
         expected = {row["state"]: row["count"] for row in await connection.fetch(jobs, job_type)}
         assert {row["state"]: row["count"] for row in found if row["job_type"] == job_type} == expected
@@ -238,16 +238,16 @@ async def test_statistics_of_a_week_count_the_runs_of_the_example(system: System
     assert imports["average_seconds"] > 2
 
 
-async def test_of_two_rows_about_one_factor_the_last_counts(system: System) -> None:
+async def test_of_two_rows_about_one_factor_the_last_counts(ingestion: System) -> None:
     content = b"data_entry_type,activity,kg_per_unit\ncar,petrol,1\ncar,petrol,2\n"
-    client = Client(system.client())
+    client = Client(ingestion.client())
     query: dict[str, Any] = {"module": "travel", "year": 2041}
     response = client.http.post("/api/factors", params=query, files={"file": ("twice.csv", content)})
     job = client.finished(accepted(response))
     assert (job["state"], job["attempts"], job["children"]) == ("completed", 1, 2)
 
 
-async def test_stale_factors_are_listed_by_type_and_id(system: System, url: str) -> None:
+async def test_stale_factors_are_listed_by_type_and_id(ingestion: System, url: str) -> None:
     """D16: in this order, whatever the order of the rows in the table, and for callers that may view only."""
     year = 2031
     async with connect(url, name="test") as connection:
@@ -266,23 +266,23 @@ async def test_stale_factors_are_listed_by_type_and_id(system: System, url: str)
             "select data_entry_type, id from ingestion.factors where year = $1 and is_stale", year
         )
     expected = sorted((row["data_entry_type"], row["id"]) for row in listed)
-    vera = Client(system.client("vera"))
+    vera = Client(ingestion.client("vera"))
     for _ in range(2):
         found = vera.get("/api/factors/stale", year=year)
         assert [(factor["data_entry_type"], factor["id"]) for factor in found] == expected
     assert len(expected) == 20
     for name, status in ((None, 401), ("uma", 403)):
-        assert system.client(name).get("/api/factors/stale", params={"year": year}).status_code == status
+        assert ingestion.client(name).get("/api/factors/stale", params={"year": year}).status_code == status
 
 
-async def test_every_endpoint_of_the_example_checks_its_permission(system: System) -> None:
+async def test_every_endpoint_of_the_example_checks_its_permission(ingestion: System) -> None:
     """D13: the tokens are those of reactor's own API."""
-    paths = Client(system.client()).get("/openapi.json")["paths"]
+    paths = Client(ingestion.client()).get("/openapi.json")["paths"]
     endpoints = [(method, path) for path, methods in paths.items() for method in methods if path.startswith("/api/")]
     assert len(endpoints) == 9
     for method, path in endpoints:
         for name, status in ((None, 401), ("vera" if method == "post" else "uma", 403)):
-            response = system.client(name).request(method, path.format(job_id=1))
+            response = ingestion.client(name).request(method, path.format(job_id=1))
             assert response.status_code == status, (method, path, response.text)
 
 
@@ -298,9 +298,9 @@ async def test_every_endpoint_of_the_example_checks_its_permission(system: Syste
     ids=["unknown type", "type of another module", "year", "NUL", "size"],
 )
 async def test_the_example_refuses_bad_requests(
-    system: System, path: str, query: dict[str, Any], file: bytes, status: int
+    ingestion: System, path: str, query: dict[str, Any], file: bytes, status: int
 ) -> None:
-    response = system.client().post(f"/api/{path}", params=query, files={"file": ("a.csv", file)})
+    response = ingestion.client().post(f"/api/{path}", params=query, files={"file": ("a.csv", file)})
     assert response.status_code == status, response.text
     assert response.json()["detail"]
 
@@ -316,10 +316,10 @@ async def test_the_example_refuses_bad_requests(
     ],
     ids=["empty", "not UTF-8", "open quote", "other columns", "NUL"],
 )
-async def test_an_unreadable_file_fails_its_run_with_a_reason(system: System, content: bytes) -> None:
+async def test_an_unreadable_file_fails_its_run_with_a_reason(ingestion: System, content: bytes) -> None:
     """D6"""
     query: dict[str, Any] = {"module": "travel", "data_entry_type": "car", "year": 2040}
-    client = Client(system.client())
+    client = Client(ingestion.client())
     response = client.http.post("/api/entries", params=query, files={"file": ("\u202ea\x00.csv", content)})
     job = client.finished(accepted(response), "failed")
     assert job["error"]
@@ -339,7 +339,7 @@ async def test_a_combination_has_a_scope_of_its_own() -> None:
 
 
 async def test_revisions_of_the_example_match_its_models_and_ignore_the_schema_of_reactor(
-    system: System, url: str
+    ingestion: System, url: str
 ) -> None:
     """P10, D15: autogenerate finds nothing to change, although the database has the tables of both."""
     done = await asyncio.to_thread(alembic, url, "check")
@@ -394,10 +394,10 @@ async def test_a_pod_that_dies_inside_its_transaction_leaves_nothing_and_its_run
         assert report["total_kg"] == report["recomputed_kg"] is not None
 
 
-async def test_the_page_of_the_example_shows_the_progress_of_an_upload_and_the_report(system: System) -> None:
+async def test_the_page_of_the_example_shows_the_progress_of_an_upload_and_the_report(ingestion: System) -> None:
     """The streams of reactor are mounted in the application, and its tokens open them."""
     year = 2050
-    anna = Client(system.client())
+    anna = Client(ingestion.client())
     await asyncio.to_thread(anna.finished, anna.post("/api/units/sync"))
     factors = accepted(anna.upload("/api/factors", "factors_travel.csv", {"module": "travel", "year": year}))
     await asyncio.to_thread(anna.finished, factors)
@@ -406,9 +406,9 @@ async def test_the_page_of_the_example_shows_the_progress_of_an_upload_and_the_r
         errors: list[str] = []
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
-        await page.goto(f"{system.address}/")
+        await page.goto(f"{ingestion.address}/")
         await page.fill("#year", str(year))
-        await page.fill("#token", system.tokens["anna"])
+        await page.fill("#token", ingestion.tokens["anna"])
         await page.press("#token", "Enter")
         await page.select_option("[name=kind]", "travel/plane")
         await page.set_input_files("[name=file]", FOLDER / "data" / "plane.csv")

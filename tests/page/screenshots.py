@@ -133,6 +133,7 @@ async def take_ingestion(browser: Browser, databases: Databases, folder: Path) -
             scenario.upload_mistakes()
             scenario.anna.post("/reactor/v1/queues/recalc/pause")
             scenario.upload_factors_of("travel", "factors_travel_revised.csv")
+            scenario.hold_imports(page=7)
             context = await browser.new_context(viewport={"width": 1280, "height": 860}, locale="en-GB")
             page = await context.new_page()
             await page.goto(system.address)
@@ -143,6 +144,7 @@ async def take_ingestion(browser: Browser, databases: Databases, folder: Path) -
             await page.wait_for_timeout(2000)
             await page.screenshot(path=IMAGES / "example-ingestion.png")
             await context.close()
+            scenario.hold_imports(page=None)
 
 
 async def main() -> None:

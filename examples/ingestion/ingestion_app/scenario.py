@@ -111,13 +111,15 @@ class Scenario:
 
     def kill_a_pod_during_an_import(self) -> None:
         """P4, P7, P8"""
+        self.hold_imports(page=7)
         submitted = self.anna.post("/api/imports", module="travel", data_entry_type="train", year=self.year)
-        job = until("the import is under way", lambda: self.job_at(submitted["job_id"], progress=0.2))
+        job = until("half of the import is done", lambda: self.job_at(submitted["job_id"], "page 6 of 12 read"))
         recover = f"/reactor/v1/jobs/{job['id']}/recover"
         expect("recover, by a viewer", self.vera.http.post(recover).status_code, 403)
         expect("recover, of a job that runs", self.anna.http.post(recover).status_code, 409)
         killed = job["locked_by"]
         self.system.kill(killed)
+        self.hold_imports(page=None)
         job = self.anna.finished(submitted)
         if job["locked_by"] == killed:
             raise Mismatch(f"{killed} was killed, and has completed job {job['id']}")
@@ -186,9 +188,13 @@ class Scenario:
     def upload_factors_of(self, module: str, file: str) -> httpx.Response:
         return self.anna.upload("/api/factors", file, {"module": module, "year": self.year})
 
-    def job_at(self, job_id: int, progress: float) -> dict[str, Any] | None:
+    def hold_imports(self, page: int | None) -> None:
+        """The upstream system answers requests for this page, and later ones, when it is called again with None."""
+        self.anna.http.post("/upstream/hold", params={} if page is None else {"page": page}).raise_for_status()
+
+    def job_at(self, job_id: int, message: str) -> dict[str, Any] | None:
         job = self.anna.job(job_id)
-        return job if job["state"] == "running" and (job["progress"] or 0) >= progress else None
+        return job if job["state"] == "running" and job["status_message"] == message else None
 
     def expect_rejected(self, job: dict[str, Any], lines: list[int]) -> None:
         rejected = self.vera.get(f"/api/runs/{job['id']}/rejected")
