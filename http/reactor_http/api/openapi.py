@@ -1,6 +1,7 @@
 """Generates /openapi.json (OpenAPI 3.1) from the endpoint declarations."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
@@ -20,6 +21,7 @@ _PATH_PARAMETERS: Mapping[str, dict[str, Any]] = {
     "job_id": {"type": "integer", "format": "int64", "minimum": 1, "maximum": LARGEST_ID},
     "pipeline_id": {"type": "string", "format": "uuid"},
     "queue": {"type": "string", "minLength": 1, "maxLength": 200, "pattern": LABEL_PATTERN},
+    "job_type": {"type": "string", "minLength": 1, "maxLength": 200, "pattern": LABEL_PATTERN},
 }
 
 
@@ -90,7 +92,7 @@ def _error_statuses(endpoint: Endpoint) -> set[int]:
 
 
 def _path_parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
-    names = [name for name in _PATH_PARAMETERS if f"{{{name}}}" in endpoint.template]
+    names = re.findall(r"\{(\w+)\}", endpoint.template)
     return [{"name": name, "in": "path", "required": True, "schema": _PATH_PARAMETERS[name]} for name in names]
 
 
