@@ -161,7 +161,7 @@ async function showLog(day) {
   const path = `${day.date}/${day.model}`;
   const lines = await call(`api/simulations/${shown}/logs/${path}`);
   const logged = lines.map((/** @type {Row} */ line) => line.message);
-  element("day").textContent = `${path}: ${day.state}, ${day.attempts} run(s), ${(day.seconds ?? 0).toFixed(2)} s`;
+  element("day").textContent = `${path}: ${day.state}, runs: ${day.attempts}, ${(day.seconds ?? 0).toFixed(2)} s`;
   element("lines").textContent = [...logged, day.error].filter(Boolean).join("\n");
   element("log").hidden = false;
 }
