@@ -226,7 +226,7 @@ async def test_simulations_are_found_by_id_and_state_with_the_most_recent_first(
         simulation["job_id"] for simulation in listed if simulation["state"] == "failed"
     ]
     assert client.get("/api/simulations", state="running") == {"simulations": [], "before": None}
-    other = await connection.fetchval("select id from reactor.jobs where job_type = 'reactor.prune' union select 99999")
+    other = await connection.fetchval(JOB)
     assert client.http.get(f"/api/simulations/{other}").status_code == 404
 
 
