@@ -26,14 +26,15 @@ SHORT ?=
 # The tests start hundreds of processes. Each of them would compile everything that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv run test check check-page example-ingestion clients chaos stress bench coverage screenshots format format-page migration lock clean
+.PHONY: help venv run test check check-page example-ingestion example-simulation clients chaos stress bench coverage screenshots format format-page migration lock clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make run      start PostgreSQL and reactor on this machine; Ctrl-C stops them'
 	@echo 'make test     run the tests against a real PostgreSQL (PG=16 or PG=18: its version; ARGS="-k word": a selection)'
 	@echo 'make check    formatting, lint, types (of a user, too), import rules; the page too, where Node is installed'
-	@echo 'make example-ingestion  run an application of examples/, and check what it did (SERVE=1: keep it running)'
+	@echo 'make example-ingestion, make example-simulation'
+	@echo '              run an application of examples/, and check what it did (SERVE=1: keep it running)'
 	@echo 'make clients  install the client libraries of other languages, and test each of them (CLIENTS=python,node: these)'
 	@echo 'make chaos    crash, freeze, fill, cut off and move servers and pods while jobs run; kill pods 200 times;'
 	@echo '              race 1,000 fan-ins (about 12 minutes; SHORT=1: four of the faults only, 2 minutes)'
@@ -69,6 +70,9 @@ test: venv
 
 example-ingestion: venv
 	@cd examples/ingestion && ../../$(IN) -m ingestion_app
+
+example-simulation: venv
+	@cd examples/simulation && ../../$(IN) -m simulation_app
 
 check: venv check-page
 	@$(IN) -m ruff format --check --quiet . || { echo 'Formatting differs: run `make format`.'; exit 1; }
@@ -137,7 +141,7 @@ coverage: venv
 	@$(IN) -m tests.support.coverage
 
 screenshots: venv
-	@PYTHONPATH=examples/ingestion $(IN) -m tests.page.screenshots
+	@PYTHONPATH=examples/ingestion:examples/simulation $(IN) -m tests.page.screenshots
 
 format: venv format-page
 	@$(IN) -m ruff check --quiet --fix-only --select I .

@@ -5,10 +5,8 @@ Docstrings name the rows of docs/coverage.md that a test proves.
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from playwright.async_api import expect
 from reactor.database.connection import Connection, connect
 from reactor.testing import Databases
 from tests.support.browsers import chromium
+from tests.support.examples import command, database_of, execute
 from tests.support.until import until
 
 pytestmark = [pytest.mark.pods, pytest.mark.xdist_group("ingestion")]
@@ -34,14 +33,6 @@ WAITS_FOR_THE_REPORT = """
         where datname = current_database() and wait_event_type = 'Lock' and query ~ 'ingestion.reports')
 """
 ADOPTED = "insert into reactor.jobs (job_type, payload) values (null, '{}') returning id"
-
-
-@contextmanager
-def database_of(databases: Databases) -> Iterator[str]:
-    with asyncio.Runner() as runner:
-        clone = databases.clone()
-        yield runner.run(clone.__aenter__())
-        runner.run(clone.__aexit__(None, None, None))
 
 
 @pytest.fixture(scope="module")
@@ -67,11 +58,6 @@ def scenario(ingestion: System, adopted: int) -> Scenario:
     scenario = Scenario(ingestion, YEAR)
     scenario.run()
     return scenario
-
-
-async def execute(url: str, statement: str, *arguments: object) -> Any:
-    async with connect(url, name="test") as connection:
-        return await connection.fetchval(statement, *arguments)
 
 
 @pytest.fixture
@@ -342,21 +328,15 @@ async def test_revisions_of_the_example_match_its_models_and_ignore_the_schema_o
     ingestion: System, url: str
 ) -> None:
     """P10, D15: autogenerate finds nothing to change, although the database has the tables of both."""
-    done = await asyncio.to_thread(alembic, url, "check")
+    done = await asyncio.to_thread(command, FOLDER, url, "alembic", "check")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "No new upgrade operations" in done.stdout
 
 
 async def test_revisions_of_the_example_can_be_taken_back(spare: str) -> None:
     for arguments in (("upgrade", "head"), ("downgrade", "base"), ("upgrade", "head")):
-        done = await asyncio.to_thread(alembic, spare, *arguments)
+        done = await asyncio.to_thread(command, FOLDER, spare, "alembic", *arguments)
         assert done.returncode == 0, done.stdout + done.stderr
-
-
-def alembic(url: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "alembic", *arguments]
-    environment = {"REACTOR_DATABASE_URL": url}
-    return subprocess.run(command, cwd=FOLDER, env=environment, capture_output=True, text=True)
 
 
 async def test_a_pod_that_dies_inside_its_transaction_leaves_nothing_and_its_run_is_recovered(

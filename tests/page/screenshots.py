@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import simulation_app.client
+import simulation_app.system
 from ingestion_app.scenario import Scenario
 from ingestion_app.system import running
 from playwright.async_api import Browser, async_playwright, expect
@@ -147,6 +149,35 @@ async def take_ingestion(browser: Browser, databases: Databases, folder: Path) -
             scenario.hold_imports(page=None)
 
 
+async def take_simulation(browser: Browser, databases: Databases, folder: Path) -> None:
+    """Of examples/simulation: a simulation that is under way, with a model that has failed."""
+    async with databases.clone() as url:
+        with simulation_app.system.running(url, folder) as system:
+            client = simulation_app.client.Client(system.client())
+            client.http.put("/market/outages/2026-01-08/momentum-15", params={"requests": 3}).raise_for_status()
+            system.start_pods("pod-1")
+            context = await browser.new_context(viewport={"width": 1280, "height": 860}, locale="en-GB")
+            page = await context.new_page()
+            await page.goto(system.address)
+            await page.fill("#token", system.tokens["anna"])
+            await page.press("#token", "Enter")
+            await page.click("text=momentum-15")
+            await page.click("text=reversal-5")
+            await page.fill("[name=last]", "2026-01-07")
+            await page.click("#trigger button")
+            await expect(page.locator("#title")).to_contain_text("completed", timeout=30_000)
+            await page.check("text=momentum-15")
+            await page.check("text=reversal-5")
+            await page.fill("[name=last]", "2026-01-16")
+            await page.click("#trigger button")
+            await expect(page.locator("#grid")).to_contain_text("skipped", timeout=30_000)
+            await page.click("#grid tr:nth-child(3) td:nth-child(5) button")
+            await expect(page.locator("#lines")).to_contain_text("buys")
+            await page.wait_for_timeout(1500)
+            await page.screenshot(path=IMAGES / "example-simulation.png")
+            await context.close()
+
+
 async def main() -> None:
     random.seed(7)
     IMAGES.mkdir(exist_ok=True)
@@ -158,6 +189,7 @@ async def main() -> None:
             browser = await playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
             await take_all(browser, site)
             await take_ingestion(browser, databases, folder)
+            await take_simulation(browser, databases, folder)
             await browser.close()
         await databases.remove()
     shutil.rmtree(folder)
