@@ -30,6 +30,7 @@ class Pooler:
     is_transactional: bool
     rotates: bool
     url: str
+    _sessions: list["_Session"] = field(default_factory=list)
     _idle: list["_Session"] = field(default_factory=list)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -58,6 +59,7 @@ class Pooler:
 
     async def _open(self, startup: bytes, client: asyncio.StreamWriter) -> "_Session":
         session = _Session(*await asyncio.open_unix_connection(self.socket))
+        self._sessions.append(session)
         session.writer.write(startup)
         kind = _STARTUP
         while kind != _READY:
@@ -80,7 +82,7 @@ class Pooler:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for session in self._idle:
+        for session in self._sessions:  # also one that was being opened
             session.writer.close()
 
 
