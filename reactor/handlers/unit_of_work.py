@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeAlias
+from uuid import UUID
 
 import asyncpg
 
@@ -17,7 +18,7 @@ from reactor.handlers.transaction import Transaction
 from reactor.job import Job, JobState
 from reactor.lifecycle.ending_writer import LARGE_SECONDS, is_large
 from reactor.lifecycle.settle import allow_long_end, settle
-from reactor.lifecycle.steps import Record, record_steps
+from reactor.lifecycle.steps import Progress, Record, record_steps
 from reactor.outcome import Completed, Ending, Fail, Outcome
 
 Check: TypeAlias = Callable[[], None]
@@ -164,6 +165,10 @@ class UnitOfWork:
         """What is still to be written of its steps."""
         return [] if self._step_log is None else self._step_log.last_records()
 
+    def _last_counts(self) -> dict[UUID, Progress]:
+        """With the last steps."""
+        return {self._job.attempt_id: Progress(counts=self.step_log.progress().counts)}
+
     async def commit(self, ending: Ending) -> JobState | None:
         """Data, steps, children and end in one commit. None: the attempt was stale, and nothing of it is left."""
         assert self._transaction is not None
@@ -171,7 +176,7 @@ class UnitOfWork:
         try:
             state = None
             steps = self.last_steps()
-            if not steps or self._job.attempt_id in await record_steps(connection, steps):
+            if not steps or self._job.attempt_id in await record_steps(connection, steps, self._last_counts()):
                 if is_large(ending):
                     await allow_long_end(connection, LARGE_SECONDS)
                 state = (await settle(connection, [ending])).get(self._job.id)

@@ -303,6 +303,32 @@ async def test_a_retry_that_a_single_step_asks_for_postpones_the_job_after_its_l
     assert (await step(connection))["attempts"] == 2
 
 
+@pytest.mark.parametrize("end", ["completed", "failed", "undone"])
+async def test_counts_agree_with_steps_in_a_transaction(
+    database: str, registry: Registry, connection: Connection, end: str
+) -> None:
+    """J4: they complete with the job's commit, or not at all. The start of a short step is never written."""
+
+    async def act() -> None:
+        if end == "failed":
+            raise ValueError
+
+    @registry.register("work", max_attempts=1)
+    async def work(job: Job, ctx: Context) -> None:
+        async with ctx.transaction():
+            await ctx.steps([[Step(name, fails, 0, Counter[str](), name) for name in "ab"]], at_once=1)
+            await ctx.steps([[Step("c", act)]])
+        if end == "undone":
+            raise RuntimeError("undone")
+
+    await insert(connection)
+    await run_until_idle(database, registry)
+    found = await counts(connection)
+    expected = {"completed": ("completed", 3), "failed": ("completed", 2), "undone": ("pending", 3)}
+    state, number = expected[end]
+    assert (found[state], found["running"], found["total"]) == (number, 0, 3)
+
+
 # Timeouts
 
 

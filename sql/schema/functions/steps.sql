@@ -39,7 +39,13 @@ begin
         returning s.job_id
     )
     select array_agg(distinct e.job_id) into changed from ended e;
-    if changed is not null then
+    -- The counts that an attempt wrote last may be ahead of its steps: it counts a step as running before the start is
+    -- written, which that of a short step never is.
+    changed := changed || array(
+        select j.id from reactor.jobs j
+        where j.id = any (unfinished || finished)
+            and (j.step_counts ->> 'running' <> '0' or j.id = any (finished) and j.step_counts ->> 'pending' <> '0'));
+    if cardinality(changed) > 0 then
         update reactor.jobs j set step_counts = reactor.count_steps(j.id), changed_xid = txid_current()
         where j.id = any (changed);
     end if;
